@@ -46,6 +46,7 @@ class RunStarted:
     time: str
     timeout: float = 60.0
     memory: int = 6 * 2**30
+    floors: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

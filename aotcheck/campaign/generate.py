@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,6 @@ from hypothesis.strategies import SearchStrategy
 
 from aotcheck.campaign.settings import BLOCK_SIZE, SettingsError
 from aotcheck.program import Program
-from aotcheck.program.traits import TRAITS
 
 
 def load_strategy(spec: str, wanted: tuple[tuple[str, str], ...] = ()) -> SearchStrategy[Program]:
@@ -47,28 +46,6 @@ def load_strategy(spec: str, wanted: tuple[tuple[str, str], ...] = ()) -> Search
     if not isinstance(strategy, SearchStrategy):
         raise SettingsError(f"strategy '{spec}' is a {type(strategy).__name__}, not a Hypothesis strategy")
     return strategy
-
-
-def undrawn_by(spec: str) -> frozenset[str]:
-    """The traits (:mod:`aotcheck.program.traits`) that the strategy which ``spec`` names says it never draws.
-
-    A module says so in ``UNDRAWN``, a mapping from the names of its strategies. One that says nothing may draw all.
-
-    Raises:
-        SettingsError: the module cannot be imported, or says it otherwise.
-    """
-    module, _, attribute = spec.partition(":")
-    try:
-        said = getattr(importlib.import_module(module), "UNDRAWN", {})
-    except (Exception, SystemExit) as error:
-        raise SettingsError(f"strategy '{spec}' cannot be imported: {' '.join(str(error).split())}") from error
-    if not isinstance(said, Mapping):
-        raise SettingsError(f"UNDRAWN of '{module}' is a {type(said).__name__}, not a mapping from names of strategies")
-    undrawn = frozenset(said.get(attribute, ()))
-    if unknown := undrawn.difference(TRAITS):
-        names = ", ".join(sorted(map(str, unknown)))
-        raise SettingsError(f"UNDRAWN of '{module}' gives '{attribute}' what is no trait: {names}")
-    return undrawn
 
 
 def programs_of_block(strategy: SearchStrategy[Program], seed: int, block: int) -> tuple[Program, ...]:

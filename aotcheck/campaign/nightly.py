@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aotcheck.campaign.declared import inspection_by
 from aotcheck.campaign.events import Event
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.replay import Replay, Status
@@ -332,7 +333,7 @@ def _fuzz(
         memory=config.memory,
         folder=folder,
         minimize_seconds=job.minimize_seconds,
-        inspection=inspection if drawn.partition(":")[0] == strategy.partition(":")[0] else "",
+        inspection=inspection_by(drawn, inspection),
         corpus=config.corpus,
     )
     tally = Tally()

@@ -29,6 +29,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from aotcheck.campaign.coverage import Coverage
 from aotcheck.campaign.crew import Crew
+from aotcheck.campaign.declared import floors_by, undrawn_by
 from aotcheck.campaign.events import (
     BlockFailed,
     Ending,
@@ -45,7 +46,6 @@ from aotcheck.campaign.events import (
     WorkerDied,
 )
 from aotcheck.campaign.flight import Flight
-from aotcheck.campaign.generate import undrawn_by
 from aotcheck.campaign.known import known_bugs
 from aotcheck.campaign.resume import Past
 from aotcheck.campaign.scripts import Scripts
@@ -369,6 +369,7 @@ def _run_started(settings: Settings) -> RunStarted:
         memory=settings.memory,
         block_size=BLOCK_SIZE,
         strategy=settings.strategy,
+        floors=floors_by(settings.strategy),
         versions=versions,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )

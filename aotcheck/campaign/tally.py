@@ -33,16 +33,6 @@ from aotcheck.campaign.stopwatch import Stopwatch
 from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, Outcome
 
-FLOORS: dict[str, float] = {
-    "MUTATES_INPUT": 0.30,
-    "INPUTS_SHARE_STORAGE": 0.30,
-    "RETURNS_ALIAS": 0.30,
-    "SECOND_CALL_OTHER_KEY": 0.15,
-    "EAGER_REFUSES": 0.10,
-    "MANY_BACKWARDS": 0.50,
-}
-"""The difficulty floor: the least share of programs with each feature."""
-
 
 class ExitCode(IntEnum):
     """What the command line returns."""
@@ -207,9 +197,9 @@ class Tally:
         return count / self.programs if self.programs else 0.0
 
     @property
-    def below_floor(self) -> tuple[str, ...]:
-        """The features of which too few programs have each."""
-        return tuple(name for name, floor in FLOORS.items() if self.share(self.features[name]) < floor)
+    def floors(self) -> dict[str, float]:
+        """The difficulty floor: the least share of programs with each feature that the strategy wants."""
+        return self.run.floors if self.run is not None else {}
 
     @property
     def exit_code(self) -> ExitCode:

@@ -85,10 +85,20 @@ def fuzz(
         memory=int(memory * 2**30),
         folder=resume or out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
         minimize_seconds=0.0 if no_minimize else minimize_time,
-        inspection=INSPECTION if strategy.partition(":")[0] == STRATEGY.partition(":")[0] else "",
+        inspection=_inspection(strategy),
         corpus=CORPUS if CORPUS.is_dir() else None,
     )
     sys.exit(_fuzz(settings, past or Past()))
+
+
+def _inspection(strategy: str) -> str:
+    from aotcheck.campaign import SettingsError
+    from aotcheck.campaign.declared import inspection_by
+
+    try:
+        return inspection_by(strategy, INSPECTION)
+    except SettingsError as error:
+        raise Usage(str(error)) from error
 
 
 def _require_the_same(run: RunStarted, folder: Path | None) -> None:
@@ -131,7 +141,8 @@ def _fuzz(settings: Settings, past: Past) -> int:
 
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import Campaign, SettingsError
-    from aotcheck.campaign.generate import load_strategy, undrawn_by
+    from aotcheck.campaign.declared import floors_by, undrawn_by
+    from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.tally import tallied
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.terminal import LiveDisplay, print_summary
@@ -141,6 +152,7 @@ def _fuzz(settings: Settings, past: Past) -> int:
         resolve(settings.backend)
         load_strategy(settings.strategy)
         undrawn_by(settings.strategy)
+        floors_by(settings.strategy)
         settings.make_folders()
     except (BackendError, SettingsError) as error:
         raise Usage(str(error)) from error

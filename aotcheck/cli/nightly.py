@@ -33,7 +33,8 @@ def nightly(config: Path) -> None:
 
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import SettingsError
-    from aotcheck.campaign.generate import load_strategy, undrawn_by
+    from aotcheck.campaign.declared import floors_by, inspection_by, undrawn_by
+    from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.journal import write_durably
     from aotcheck.campaign.nightly import load_config, run
     from aotcheck.report.html import write_html
@@ -48,6 +49,8 @@ def nightly(config: Path) -> None:
             resolve(job.backend)
             load_strategy(job.strategy or STRATEGY)
             undrawn_by(job.strategy or STRATEGY)
+            floors_by(job.strategy or STRATEGY)
+            inspection_by(job.strategy or STRATEGY, INSPECTION)
         told.reports.mkdir(parents=True, exist_ok=True)
     except (SettingsError, BackendError) as error:
         raise Usage(str(error)) from error

@@ -13,7 +13,7 @@ from aotcheck.campaign.corpus import entries
 from aotcheck.campaign.events import FindingSigned, PairsCounted
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.signature import Signature
-from aotcheck.campaign.tally import FLOORS, Signed, tallied
+from aotcheck.campaign.tally import Signed, tallied
 from aotcheck.campaign.words import counted
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, body_source, parse_file
 from aotcheck.report.drawings import alias_diagram, labelled_heat_map, throughput
@@ -73,7 +73,8 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
         counted=counted,
         name=folder.name,
         floors=[
-            (name.lower().replace("_", " "), tally.share(tally.features[name]), least) for name, least in FLOORS.items()
+            (name.lower().replace("_", " "), tally.share(tally.features[name]), least)
+            for name, least in tally.floors.items()
         ],
         findings=findings,
         throughput=throughput(_rates(folder / "run.jsonl")),

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
 from aotcheck.campaign.events import FindingSigned, PairsCounted, Shown
-from aotcheck.campaign.tally import FLOORS
 from aotcheck.campaign.words import Status, counted
 from aotcheck.oracle import CoarseKey, Outcome
 
@@ -163,12 +162,13 @@ def _progress(tally: Tally) -> str:
 def _figures(tally: Tally) -> list[Text]:
     parts = [Text(_progress(tally), style="bold")]
     floor = Text("difficulty: ")
-    for i, (name, least) in enumerate(FLOORS.items()):
+    for i, (name, least) in enumerate(tally.floors.items()):
         share = tally.share(tally.features[name])
         floor.append(" · " if i else "")
         label = name.lower().replace("_", " ")
         floor.append(f"{label} {share:.0%} (floor {least:.0%})", style="red" if share < least else "green")
-    parts.append(floor)
+    if tally.floors:
+        parts.append(floor)
     if (seen := tally.canaries).programs:
         after = f"after {counted(seen.programs, 'program')}, {seen.after_refusals} with a statement that eager refused"
         fit = f"unfit after {seen.unfit} of them" if seen.unfit else "fit after each"

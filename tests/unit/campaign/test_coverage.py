@@ -10,8 +10,9 @@ import pytest
 
 import strategies
 from aotcheck.campaign.coverage import EPOCH, Coverage
+from aotcheck.campaign.declared import undrawn_by
 from aotcheck.campaign.events import BlockFailed, BlockGenerated, Event, ProgramChecked
-from aotcheck.campaign.generate import load_strategy, programs_of_block, undrawn_by
+from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.settings import SettingsError
 from aotcheck.program import traits_of
 from aotcheck.program.traits import TRAITS, bits_of
