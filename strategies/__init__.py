@@ -1,12 +1,31 @@
 """Hypothesis strategies for tensor programs; builds on :mod:`aotcheck.program` alone."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from aotcheck.program import Program
-from strategies.profile import Profile
+from aotcheck.program.ops import Group
+from strategies.profile import DTYPES, Family, Profile, Training, Writes
 from strategies.programs import programs
+from strategies.undrawn import undrawn
 
-__all__ = ["UNDRAWN", "Profile", "backwards", "mixed", "programs", "settled", "storages"]
+__all__ = [
+    "FLOORS",
+    "UNDRAWN",
+    "Family",
+    "Profile",
+    "Training",
+    "Writes",
+    "backwards",
+    "functional_training",
+    "inference",
+    "local_writes",
+    "mixed",
+    "programs",
+    "settled",
+    "storages",
+]
 
 
 _STORAGES = Profile(inside=0, wrappers=0)
@@ -14,14 +33,92 @@ _BACKWARDS = Profile(inside=80, wrappers=0, calls=100, trained_writes=30)
 _MIXED = Profile(wrappers=100, inside=80, random=80, inexact=60, trained_writes=30)
 _SETTLED = Profile(inside=0, wrappers=0, trained_later=0, alike=0)
 
+_COMPUTATION = frozenset(Group) - {Group.FUNCTION, Group.SUBCLASS, Group.AUTOGRAD, Group.MODULE, Group.CONTAINER}
+_KERNELS = frozenset(
+    {
+        Group.POINTWISE,
+        Group.COMPARE,
+        Group.REDUCE,
+        Group.MATMUL,
+        Group.NN,
+        Group.GATHER,
+        Group.SORT,
+        Group.JOIN,
+        Group.CAST,
+    }
+)
+_WRITES_OF_MEMORY = frozenset({Group.SET, Group.STORAGE})
+_ARGUMENTS = frozenset(
+    {
+        Family.PLAIN,
+        Family.NON_LEAF,
+        Family.VIEWS,
+        Family.ONE_STORAGE,
+        Family.ODD_STRIDES,
+        Family.TWICE,
+        Family.EXPANDED,
+        Family.COMPLEX_PAIR,
+    }
+)
+_ONE_CALL = Profile(
+    refused=0,
+    second_call=0,
+    trained_later=0,
+    inside=0,
+    wrappers=0,
+    blocks=0,
+    other_modes=0,
+    aliases=30,
+    groups=_COMPUTATION,
+    favoured=_KERNELS,
+    inputs=_ARGUMENTS,
+)
+_INFERENCE = replace(
+    _ONE_CALL,
+    idioms=0,
+    inexact=50,
+    random=0,
+    other_modes=40,
+    writes=Writes.NOTHING,
+    training=Training.NOTHING,
+    dtypes=DTYPES - {"complex64", "complex128"},
+)
+_FUNCTIONAL_TRAINING = replace(_ONE_CALL, idioms=0, writes=Writes.NOTHING, training=Training.ONE_BACKWARD)
+_LOCAL_WRITES = replace(
+    _ONE_CALL,
+    writes=Writes.LOCAL,
+    training=Training.ONE_BACKWARD,
+    groups=_COMPUTATION - _WRITES_OF_MEMORY,
+    favoured=frozenset({Group.INPLACE, Group.FILL, Group.SCATTER, Group.METADATA, Group.FOREACH, Group.OUT}),
+    without_ops={"Tensor.resize_"},
+)
+_LOCAL_WRITES_UNTRAINED = replace(_LOCAL_WRITES, training=Training.NOTHING)
+
 UNDRAWN = {
-    "programs": Profile().undrawn,
-    "storages": _STORAGES.undrawn,
-    "backwards": _BACKWARDS.undrawn,
-    "mixed": _MIXED.undrawn,
-    "settled": _SETTLED.undrawn,
+    "programs": undrawn(Profile()),
+    "storages": undrawn(_STORAGES),
+    "backwards": undrawn(_BACKWARDS),
+    "mixed": undrawn(_MIXED),
+    "settled": undrawn(_SETTLED),
+    "inference": undrawn(_INFERENCE),
+    "functional_training": undrawn(_FUNCTIONAL_TRAINING),
+    "local_writes": undrawn(_LOCAL_WRITES) & undrawn(_LOCAL_WRITES_UNTRAINED),
 }
 """By strategy, the traits that it never draws: no campaign aims at them or counts them as missing."""
+
+_FLOOR = {
+    "MUTATES_INPUT": 0.30,
+    "INPUTS_SHARE_STORAGE": 0.30,
+    "RETURNS_ALIAS": 0.30,
+    "SECOND_CALL_OTHER_KEY": 0.15,
+    "EAGER_REFUSES": 0.10,
+    "MANY_BACKWARDS": 0.50,
+}
+FLOORS = {"programs": _FLOOR, "mixed": _FLOOR}
+"""By strategy, the least share of programs with each feature (:class:`aotcheck.program.Feature`): how hard it is to be.
+
+Strategies that are not named want none.
+"""
 
 
 def storages() -> st.SearchStrategy[Program]:
@@ -45,3 +142,21 @@ def settled() -> st.SearchStrategy[Program]:
     A test run must be silent; what campaigns draw beyond this still shows differences of our own (docs/limits.md).
     """
     return programs(_SETTLED)
+
+
+def inference() -> st.SearchStrategy[Program]:
+    """What an inference engine sees: one call of a function that writes nothing, on tensors that require no grad.
+
+    Real numbers only, and none that are random.
+    """
+    return programs(_INFERENCE)
+
+
+def functional_training() -> st.SearchStrategy[Program]:
+    """One call of a function that writes nothing, and one backward of what it returned."""
+    return programs(_FUNCTIONAL_TRAINING)
+
+
+def local_writes() -> st.SearchStrategy[Program]:
+    """One call of a function that writes tensors of its own, never an argument; in half of the programs a backward."""
+    return st.one_of(programs(_LOCAL_WRITES), programs(_LOCAL_WRITES_UNTRAINED))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aotcheck.program import DType, Expr
+from aotcheck.program import Expr
 from aotcheck.program.ops import Kind, Op, Param
 from strategies.chooser import Chooser
 from strategies.kinds import Arguments, Impossible, ints, literal
@@ -83,8 +83,8 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.PADS: Arguments.pads,
     Kind.REPEATS: Arguments.repeats,
     Kind.TOP: _just(1),
-    Kind.DTYPE: lambda a: DType(a.choose.one(_CAST)),
-    Kind.FLOAT_DTYPE: lambda a: DType(a.choose.one(_FLOATS)),
+    Kind.DTYPE: lambda a: a.dtype(_CAST),
+    Kind.FLOAT_DTYPE: lambda a: a.dtype(_FLOATS),
     Kind.VIEW_DTYPE: Arguments.view_dtype,
     Kind.DEVICE: lambda a: a.state.device(),
     Kind.NORMALIZED: lambda a: ints(a.shape()[-1:]),

@@ -44,8 +44,15 @@ from aotcheck.program.memory import hook_may_be_misplaced, size_of
 from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
-from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
-from strategies.profile import Profile
+from strategies.plans import (
+    Sides,
+    draw_around,
+    draw_before,
+    draw_one_backward,
+    draw_steps,
+    with_trained_cotangents,
+)
+from strategies.profile import Profile, Training
 from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
 __all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train", "untrained"]
@@ -182,6 +189,8 @@ def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides)
         Unsafe: even a caller who does nothing has an outcome that is not well defined.
     """
     (call,) = program.calls
+    if profile.training is not Training.ANYTHING:
+        return _draw_simple_plan(choose, profile, program, sides)
     for _ in range(3):
         planned = replace(
             call,
@@ -201,6 +210,22 @@ def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides)
                     return longer, inspect(longer)
             return longer, features
     return program, inspect(program)
+
+
+def _draw_simple_plan(
+    choose: Chooser, profile: Profile, program: Program, sides: Sides
+) -> tuple[Program, frozenset[Feature]]:
+    """A program of one call and one backward, or of the call alone."""
+    if profile.training is Training.NOTHING:
+        return program, inspect(program)
+    (call,) = program.calls
+    for _ in range(3):
+        planned = replace(program, calls=(replace(call, steps=draw_one_backward(choose, sides)),))
+        with suppress(Unsafe):
+            features = inspect(planned)
+            if Feature.BACKWARD in features and Feature.BACKWARD_REFUSED not in features:
+                return planned, features
+    raise Unsafe
 
 
 # -- further calls

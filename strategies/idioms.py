@@ -64,6 +64,8 @@ class Idiom:
         if self.state.context is not None:
             action()
             return
+        if not self.state.selection.blocks:
+            raise Impossible
         self.state.open(Context.NO_GRAD)
         try:
             action()
@@ -373,7 +375,7 @@ def _cycle(i: Idiom) -> None:
 def _no_grad_view(i: Idiom) -> None:
     """A view made under no_grad or in inference mode, written or returned outside."""
     name, _ = i.pick(lambda t: t.numel() > 0)
-    if i.state.context is not None:
+    if i.state.context is not None or not i.state.selection.blocks:
         raise Impossible
     made: list[Ref] = []
     i.state.open(i.choose.one((Context.NO_GRAD, Context.NO_GRAD, Context.INFERENCE)))

@@ -1,11 +1,11 @@
-"""Draw a call's inputs: storages, tensors that alias in every way, the arguments made of them.
+"""A call's inputs in the making: storages, tensors that alias in every way, the arguments made of them.
 
 Each *pattern* below adds one family of tensors that are related (or not) and says which may be passed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
 
 from aotcheck.program import (
@@ -14,7 +14,6 @@ from aotcheck.program import (
     DictExpr,
     DType,
     Expr,
-    Inputs,
     ListExpr,
     Literal,
     OpCall,
@@ -27,8 +26,9 @@ from aotcheck.program import (
 )
 from aotcheck.program.subclasses import subclasses
 from strategies.chooser import Chooser
+from strategies.profile import Profile, Training
 
-__all__ = ["contiguous", "data", "draw_inputs"]
+__all__ = ["ELEMENT_TYPES", "Drawing", "contiguous", "data"]
 
 _DTYPES = (
     ("float32",) * 12
@@ -37,7 +37,7 @@ _DTYPES = (
 )
 _SIZES = (2, 2, 2, 2, 3, 3, 3, 1, 1, 4, 0)
 _DIFFERENTIABLE = frozenset({"float16", "bfloat16", "float32", "float64", "complex64", "complex128"})
-_ELEMENT_TYPES = {
+ELEMENT_TYPES = {
     "float32": ("int32", "uint8"),
     "float64": ("int64", "complex64"),
     "complex64": ("float32", "float32", "int64"),
@@ -84,8 +84,9 @@ def data(dtype: str, numel: int, seed: int) -> tuple[int, ...]:
 class Drawing:
     """Inputs in the making."""
 
-    def __init__(self, choose: Chooser) -> None:
-        self.choose = choose
+    def __init__(self, choose: Chooser, profile: Profile) -> None:
+        self.choose, self.training = choose, profile.training
+        self.dtypes_drawn = tuple(dtype for dtype in _DTYPES if dtype in profile.dtypes)
         self.storages: list[Storage] = []
         self.tensors: list[Strided] = []
         self.derived: list[Statement] = []
@@ -111,12 +112,20 @@ class Drawing:
         return size
 
     def dtype(self) -> str:
-        """A dtype."""
-        return self.choose.toward(_DTYPES, _class_of)
+        """A dtype; a differentiable one where something is to be trained and nothing can be yet."""
+        options = self.dtypes_drawn
+        if self.training is Training.ONE_BACKWARD and not any(t.dtype in _DIFFERENTIABLE for t in self.tensors):
+            options = tuple(dtype for dtype in options if dtype in _DIFFERENTIABLE) or options
+        return self.choose.toward(options, _class_of)
+
+    @property
+    def trains(self) -> bool:
+        """Whether anything may require grad."""
+        return self.training is not Training.NOTHING
 
     def grad(self, dtype: str) -> bool:
         """Whether a leaf of this dtype requires grad."""
-        return dtype in _DIFFERENTIABLE and self.choose.chance(70)
+        return self.trains and dtype in _DIFFERENTIABLE and self.choose.chance(70)
 
     def storage(self, dtype: str, numel: int) -> str:
         """A new storage's name."""
@@ -150,13 +159,18 @@ class Drawing:
 
     def base(self, dtype: str, size: Size) -> str:
         """A leaf without grad, a leaf with grad, or a non-leaf."""
-        if dtype in _DIFFERENTIABLE and self.choose.chance(70):
+        if self.grad(dtype):
             leaf = self.leaf(dtype, size, True)
             if self.choose.chance(75):
                 path, more = self.choose.one((("Tensor.clone", ()), ("torch.mul", (Literal(2),))))
                 return self.derive(path, Ref(leaf), *more)
             return leaf
         return self.leaf(dtype, size, False)
+
+    def silently(self) -> Context | None:
+        """Now and then ``no_grad``, under which a view is made that is not trained: not where a backward must be."""
+        silent = self.choose.chance(10) and self.training is Training.ANYTHING
+        return Context.NO_GRAD if silent else None
 
     def view(self, name: str, size: Size) -> str:
         """A view of ``name``, made as a caller would."""
@@ -180,7 +194,7 @@ class Drawing:
         path, args = self.choose.one(options)
         if 0 in size and path == "getitem":
             path, args = "Tensor.unsqueeze", (Literal(0),)
-        return self.derive(path, Ref(name), *args, under=Context.NO_GRAD if self.choose.chance(10) else None)
+        return self.derive(path, Ref(name), *args, under=self.silently())
 
     def ragged_view(self, name: str, size: Size) -> str:
         """A view of a ragged tensor that was made of one of ``size``."""
@@ -276,12 +290,12 @@ class Drawing:
 
     def dtypes(self) -> None:
         """Two dtypes on one storage."""
-        dtype = self.choose.one(tuple(_ELEMENT_TYPES))
-        other = self.choose.one(_ELEMENT_TYPES[dtype])
+        dtype = self.choose.one(tuple(ELEMENT_TYPES))
+        other = self.choose.one(ELEMENT_TYPES[dtype])
         self.seed = 0  # nothing negative, which would be NaN when read as a float
         if self.choose.chance(60):
             storage = self.storage(dtype, 6)
-            grads = [d in _DIFFERENTIABLE and self.choose.chance(30) for d in (dtype, other)]
+            grads = [d in _DIFFERENTIABLE and self.choose.chance(30) and self.trains for d in (dtype, other)]
             self.passed.append(self.strided(storage, dtype, (2, 3), (3, 1), 0, grads[0]))
             self.passed.append(self.strided(storage, other, (3,), (1,), 0, grads[1]))
         else:
@@ -311,7 +325,7 @@ class Drawing:
     def leaf_and_view(self) -> None:
         """A leaf and a view of it, made with or without grad, in either order."""
         size = self.size(1)
-        leaf = self.leaf("float32", size, True)
+        leaf = self.leaf("float32", size, self.trains)
         under = self.choose.one((None, Context.NO_GRAD, None))
         view = self.derive("getitem", Ref(leaf), SliceExpr(0, max(size[0] - 1, 1)), under=under)
         self.passed += self.choose.one(([leaf, view], [view, leaf]))
@@ -322,9 +336,9 @@ class Drawing:
         if self.choose.chance(50):
             storage = self.storage("float32", 10)
             if self.choose.chance(60):
-                flat = self.strided(storage, "float32", (10,), (1,), 0, self.choose.chance(25))
+                flat = self.strided(storage, "float32", (10,), (1,), 0, self.choose.chance(25) and self.trains)
             parameters = [
-                self.strided(storage, "float32", size, contiguous(size), offset, self.choose.chance(80))
+                self.strided(storage, "float32", size, contiguous(size), offset, self.choose.chance(80) and self.trains)
                 for size, offset in (((2, 2), 0), ((4,), 4), ((2,), 8))
             ]
         else:
@@ -332,7 +346,7 @@ class Drawing:
             parameters = []
             for start, stop in ((0, 4), (4, 8), (8, 10)):
                 part = self.derive("getitem", Ref(flat), SliceExpr(start, stop))
-                if self.choose.chance(70):
+                if self.choose.chance(70) and self.trains:
                     part = self.derive("Tensor.detach", Ref(part))
                     self.derived.append(OpCall(None, "Tensor.requires_grad_", (Ref(part),)))
                 parameters.append(part)
@@ -344,7 +358,7 @@ class Drawing:
     def freed(self) -> None:
         """A tensor whose memory the caller has freed, often with a view of it, and one to fill it from."""
         size = self.size()
-        name = self.leaf("float32", size, self.choose.chance(30))
+        name = self.leaf("float32", size, self.choose.chance(30) and self.trains)
         made = [name]
         if self.choose.chance(40):
             made.append(self.derive(self.choose.one(("Tensor.detach", "torch.ops.aten.alias.default")), Ref(name)))
@@ -365,7 +379,7 @@ class Drawing:
 
     def from_function(self) -> None:
         """What a custom Function gave: a view, its own input, or its input written."""
-        base = self.derive("torch.mul", Ref(self.leaf("float32", self.size(), True)), Literal(2))
+        base = self.derive("torch.mul", Ref(self.leaf("float32", self.size(), self.trains)), Literal(2))
         path = self.choose.one(("ReturnsView.apply", "MarksDirty.apply", "ReturnsInput.apply"))
         made = self.derive(path, Ref(base))
         self.passed += [base, made] if self.choose.chance(60) else [made]
@@ -429,51 +443,3 @@ class Drawing:
             constants = (Literal(2), Literal(None), Literal(0.5), Literal(True))
             args.append(self.choose.toward(constants, lambda c: ("call:other-constant",) if c.value is True else ()))
         return tuple(args)
-
-
-_PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (
-    (Drawing.plain, 4),
-    (Drawing.non_leaf, 5),
-    (Drawing.views, 5),
-    (Drawing.view_that_requires_grad, 1),
-    (Drawing.one_storage, 3),
-    (Drawing.odd_strides, 2),
-    (Drawing.twice, 1),
-    (Drawing.detached, 2),
-    (Drawing.dtypes, 1),
-    (Drawing.complex_pair, 2),
-    (Drawing.expanded, 1),
-    (Drawing.leaf_and_view, 1),
-    (Drawing.flat, 1),
-    (Drawing.freed, 1),
-    (Drawing.inference, 1),
-    (Drawing.from_function, 1),
-    (Drawing.wrapper, 3),
-)
-_WEIGHTED = tuple(pattern for pattern, weight in _PATTERNS for _ in range(weight))
-_PLAIN = tuple(pattern for pattern in _WEIGHTED if pattern is not Drawing.wrapper)
-_LEADS_TO: Mapping[Callable[[Drawing], None], tuple[str, ...]] = {
-    Drawing.plain: ("input:one", "input:apart", "input:leaf"),
-    Drawing.non_leaf: ("input:non-leaf",),
-    Drawing.views: ("input:view",),
-    Drawing.one_storage: ("input:no-view", "input:disjoint", "layout:offset"),
-    Drawing.odd_strides: ("layout:strided", "layout:expanded", "layout:offset"),
-    Drawing.twice: ("input:same-object",),
-    Drawing.detached: ("input:detached",),
-    Drawing.dtypes: ("input:otherwise-read",),
-    Drawing.complex_pair: ("layout:conj", "layout:neg", "input:otherwise-read", "dtype:complex"),
-    Drawing.expanded: ("layout:expanded",),
-    Drawing.flat: ("input:one-buffer", "input:disjoint"),
-    Drawing.freed: ("input:freed", "output:freed"),
-    Drawing.inference: ("input:inference",),
-}
-"""The traits that a pattern is there for."""
-
-
-def draw_inputs(choose: Chooser, wrappers: bool) -> Inputs:
-    """One to three families of tensors, at most five arguments; of wrapper subclasses only if ``wrappers``."""
-    drawing = Drawing(choose)
-    for _ in range(choose.one((1, 2, 2, 1, 3))):
-        choose.toward(_WEIGHTED if wrappers else _PLAIN, lambda pattern: _LEADS_TO.get(pattern, ()))(drawing)
-    args = drawing.arguments()
-    return Inputs(tuple(drawing.storages), tuple(drawing.tensors), tuple(drawing.derived), args)

@@ -23,6 +23,8 @@ from aotcheck.program import (
 from aotcheck.program.memory import extent_in_bytes, size_of
 from aotcheck.program.ops import Form, Group, Kind, Op, find
 from strategies.chooser import Chooser
+from strategies.exprs import broadcasts, compatible, dtype_expr, ints, literal, overlong, python_value
+from strategies.selection import mutates
 from strategies.state import Outcome, State, overlaps_itself
 
 __all__ = ["Arguments", "Impossible", "ints", "literal"]
@@ -36,30 +38,6 @@ _COMPLEX_ELSEWHERE = 4
 
 class Impossible(Exception):
     """There is nothing to pass; draw another op."""
-
-
-def ints(values: tuple[int, ...] | list[int]) -> TupleExpr:
-    """A tuple of constants."""
-    return TupleExpr(tuple(Literal(int(v)) for v in values))
-
-
-def literal(value: Any) -> Expr:
-    """A constant, tuples and lists opened."""
-    if isinstance(value, tuple):
-        return TupleExpr(tuple(literal(v) for v in value))
-    if isinstance(value, list):
-        return ListExpr(tuple(literal(v) for v in value))
-    return Literal(value)
-
-
-def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether a tensor of ``shape`` broadcasts to shape ``to`` as it stands."""
-    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))
-
-
-def compatible(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two shapes broadcast together."""
-    return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
 
 
 class Arguments:
@@ -84,6 +62,14 @@ class Arguments:
             raise Impossible
         return self.choose.one(found)
 
+    def writable(self, t: torch.Tensor, keyword: bool = False) -> bool:
+        """Whether the op may write ``t``: as its first tensor, if it writes that, or as the one of a ``keyword``."""
+        selection = self.state.selection
+        if selection.writes_all or (not keyword and (self.op.group is Group.OUT or not mutates(self.op))):
+            return True
+        data = self.op.group is not Group.METADATA or self.op.undefined
+        return selection.is_local(t, data, self.state.given())
+
     def ref(self, fits: Callable[[torch.Tensor], bool]) -> Expr:
         """A reference to a tensor that fits."""
         return Ref(self.pick(fits)[0])
@@ -92,7 +78,7 @@ class Arguments:
         """A tensor made by a statement of its own, put before the op."""
         name = self.state.fresh()
         call = OpCall(name, path, args, tuple(kwargs.items()))
-        if self.state.attempt(call, find(path)[0]) is not Outcome.DONE:
+        if self.state.attempt(call, find(path)[0], needed=True) is not Outcome.DONE:
             raise Impossible
         return Ref(name)
 
@@ -104,7 +90,7 @@ class Arguments:
             return Ref(self.choose.one(found))
         if prod(size) > 60:
             raise Impossible
-        return self.made("torch.ones", ints(size), dtype=_dtype(dtype), device=self.state.device())
+        return self.made("torch.ones", ints(size), dtype=dtype_expr(dtype), device=self.state.device())
 
     def index(self, values: Any) -> Expr:
         """An int64 tensor of constants."""
@@ -129,7 +115,15 @@ class Arguments:
         if self.op.group is Group.STORAGE and (freed := self.state.freed()) and self.choose.chance(80):
             name, self.self_ = self.choose.one(freed)
             return Ref(name)
-        name, self.self_ = self.pick(lambda t: low <= t.dim() <= high and self.op.dtypes.accepts(t.dtype))
+
+        def fits(t: torch.Tensor) -> bool:
+            return low <= t.dim() <= high and self.op.dtypes.accepts(t.dtype)
+
+        if not self.state.selection.writes_all and not any(
+            self.writable(t) for _, t in self.state.tensors() if fits(t)
+        ):
+            self.made("Tensor.clone", self.ref(fits))  # something to write
+        name, self.self_ = self.pick(lambda t: fits(t) and self.writable(t))
         return Ref(name)
 
     def scalar(self) -> Expr:
@@ -163,7 +157,7 @@ class Arguments:
     def fit_tensor(self) -> Expr:
         target = self.shape()
         if self.op.path == "setitem":
-            indexed = self.self_[_python(self.drawn[1])]
+            indexed = self.self_[python_value(self.drawn[1])]
             target = tuple(indexed.shape)
         part = self.op.form is Form.ASSIGN  # the real or the imaginary one
         return self.ref(
@@ -178,7 +172,10 @@ class Arguments:
         return self.ref(lambda t: t.shape == self.self_.shape and t.dtype == self.self_.dtype)
 
     def out(self) -> Expr:
-        return self.ref(lambda t: t.dtype == self.self_.dtype and not t.requires_grad and t.dim() <= self.self_.dim())
+        def fits(t: torch.Tensor) -> bool:
+            return t.dtype == self.self_.dtype and not t.requires_grad and t.dim() <= self.self_.dim()
+
+        return self.ref(lambda t: fits(t) and self.writable(t, keyword=True))
 
     def mat(self) -> Expr:
         return self.tensor_of((self.shape()[-1], self.choose.between(1, 3)))
@@ -299,7 +296,7 @@ class Arguments:
         return ListExpr(tuple(Ref(self.choose.one(found)) for _ in range(self.choose.between(1, 3))))
 
     def write_list(self) -> Expr:
-        found = [(name, t) for name, t in self.state.tensors() if self.op.dtypes.accepts(t.dtype)]
+        found = [(name, t) for name, t in self.state.tensors() if self.op.dtypes.accepts(t.dtype) and self.writable(t)]
         if not found:
             raise Impossible
         chosen = [self.choose.one(found) for _ in range(self.choose.between(1, 3))]
@@ -437,7 +434,14 @@ class Arguments:
         return ints([self.choose.between(1, 2), *([1] * max(self.self_.dim() - 1, 0))])
 
     def view_dtype(self) -> Expr:
-        return DType(self.choose.one([d for d in _VIEWS if getattr(torch, d) != self.self_.dtype]))
+        return self.dtype([d for d in _VIEWS if getattr(torch, d) != self.self_.dtype])
+
+    def dtype(self, names: Sequence[str]) -> Expr:
+        """One of some dtypes, of those that are selected."""
+        selected = self.state.selection.dtypes(tuple(names))
+        if not selected:
+            raise Impossible
+        return DType(self.choose.one(selected))
 
     def conv_weight(self) -> Expr:
         return self.tensor_of((self.choose.between(1, 2), self.shape()[1], 1, 1))
@@ -460,7 +464,7 @@ class Arguments:
         ]
         if found and self.choose.chance(80):
             return Ref(self.choose.one(found))
-        return self.made("torch.ones", ints(size), dtype=_dtype(self.self_.dtype), device=self.state.device())
+        return self.made("torch.ones", ints(size), dtype=dtype_expr(self.self_.dtype), device=self.state.device())
 
     def flag(self) -> Expr:
         found = [name for name, value in self.state.env.items() if isinstance(value, bool)]
@@ -468,18 +472,3 @@ class Arguments:
 
     def table(self) -> Expr:
         return self.ref(lambda t: t.dim() == 2 and t.shape[0] >= 2 and t.is_floating_point())
-
-
-def overlong(t: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether writing ``t`` to ``target`` would drop an imaginary part (eager warns and goes on)."""
-    return t.is_complex() and not target.is_complex()
-
-
-def _python(expr: Expr) -> Any:
-    from aotcheck.program import evaluate
-
-    return evaluate(expr, {})
-
-
-def _dtype(dtype: torch.dtype) -> DType:
-    return DType(str(dtype).removeprefix("torch."))

@@ -27,7 +27,7 @@ from aotcheck.program import (
 from strategies.chooser import Chooser
 from strategies.profile import Profile
 
-__all__ = ["Sides", "draw_around", "draw_before", "draw_steps", "with_trained_cotangents"]
+__all__ = ["Sides", "draw_around", "draw_before", "draw_one_backward", "draw_steps", "with_trained_cotangents"]
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,15 @@ def draw_steps(choose: Chooser, profile: Profile, sides: Sides) -> tuple[Step, .
         at = len(steps) if choose.chance(40) else choose.below(len(steps) + 1)
         steps.insert(at, plan.probe())
     return tuple(steps)
+
+
+def draw_one_backward(choose: Chooser, sides: Sides) -> tuple[Step, ...]:
+    """One backward of what a call returned, with cotangents as a loss gives them."""
+    if not sides.roots:
+        return ()
+    plan = _Plan(choose, sides)
+    way = Way.RETURN if choose.chance(30) else Way.ACCUMULATE
+    return (Backward(plan.subset(sides.roots), (Cotangent(choose.one(_PLAIN), choose.below(4)),), way=way),)
 
 
 def draw_before(choose: Chooser, sides: Sides) -> tuple[Step, ...]:

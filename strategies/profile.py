@@ -1,10 +1,69 @@
-"""What a stream of programs looks like: sizes and shares."""
+"""What a stream of programs looks like: sizes and shares, and what is drawn at all."""
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
 
-__all__ = ["Profile"]
+from aotcheck.program.ops import Group
+from strategies.names import one_of, paths_named
+
+__all__ = ["DTYPES", "Family", "Profile", "Training", "Writes"]
+
+DTYPES = frozenset(
+    {
+        "float32",
+        "float64",
+        "float16",
+        "bfloat16",
+        "complex64",
+        "complex128",
+        "int64",
+        "int32",
+        "uint8",
+        "bool",
+    }
+)
+"""The dtypes that programs are drawn of."""
+
+
+class Writes(Enum):
+    """What a function may write: data, metadata and storages of tensors, and what containers hold."""
+
+    NOTHING = auto()
+    LOCAL = auto()  # tensors that the function made, never an argument or a view of one
+    ANYTHING = auto()
+
+
+class Training(Enum):
+    """What is trained."""
+
+    NOTHING = auto()  # nothing requires grad
+    ONE_BACKWARD = auto()  # one backward of what the call returned, and nothing else that a caller could do
+    ANYTHING = auto()
+
+
+class Family(StrEnum):
+    """A kind of arguments, related to each other or not; what each is: :mod:`strategies.inputs`."""
+
+    PLAIN = auto()
+    NON_LEAF = auto()
+    VIEWS = auto()
+    VIEW_THAT_REQUIRES_GRAD = auto()
+    ONE_STORAGE = auto()
+    ODD_STRIDES = auto()
+    TWICE = auto()
+    DETACHED = auto()
+    DTYPES = auto()
+    COMPLEX_PAIR = auto()
+    EXPANDED = auto()
+    LEAF_AND_VIEW = auto()
+    FLAT = auto()
+    FREED = auto()
+    INFERENCE = auto()
+    FROM_FUNCTION = auto()
+    WRAPPER = auto()
 
 
 @dataclass(frozen=True)
@@ -28,6 +87,23 @@ class Profile:
         trained_later: of further calls of programs whose first call trains nothing, how many train something.
         trained_writes: of a caller's writes to results and arguments, how many are with what has a gradient of its own.
         interleaved: of further calls, how many come before backwards of the call before.
+        blocks: of statements, how many open a ``with`` block; 0: there is no block in any program.
+        other_modes: how many calls are made under ``no_grad`` or in inference mode.
+        aliases: how many may return an argument or a view of one.
+        writes: what the function may write.
+        training: what is trained.
+        ops: the ops that a body is drawn of, by path (``torch.add``) or by name (``add``, all that are called so);
+            None for every op. Constants that such an op needs (index tensors, masks, weights of ones) are made by
+            ``torch.tensor``, ``torch.ge`` and ``torch.ones`` all the same, unless ``without_ops`` names those.
+        without_ops: ops that are left out, named in the same way.
+        groups: the groups of ops (:class:`aotcheck.program.ops.Group`) that a body is drawn of.
+        favoured: those of them that are drawn three times as often as they would be.
+        inputs: the families of arguments.
+        dtypes: the dtypes of arguments and of all that a body makes of them.
+
+    Raises:
+        UnknownOpError: no op is called so; the message has those with a similar name.
+        ValueError: a group, a family or a dtype is unknown.
     """
 
     statements: int = 9
@@ -45,13 +121,28 @@ class Profile:
     wrappers: int = 70
     written_inputs: int = 50
     trained_writes: int = 0
+    blocks: int = 5
+    other_modes: int = 7
+    aliases: int = 100
+    writes: Writes = Writes.ANYTHING
+    training: Training = Training.ANYTHING
+    ops: AbstractSet[str] | None = None
+    without_ops: AbstractSet[str] = frozenset()
+    groups: AbstractSet[Group] = frozenset(Group)
+    favoured: AbstractSet[Group] = frozenset()
+    inputs: AbstractSet[Family] = frozenset(Family)
+    dtypes: AbstractSet[str] = DTYPES
 
-    @property
-    def undrawn(self) -> frozenset[str]:
-        """The traits (:mod:`aotcheck.program.traits`) that no such program has."""
-        without = {
-            ("op:autograd", "op:module", "context:block-autocast"): self.inside,
-            ("op:subclass", "input:subclass"): self.wrappers,
-            ("step:probe-trained",): self.trained_writes,
+    def __post_init__(self) -> None:
+        for name in (*(self.ops or ()), *self.without_ops):
+            paths_named(name)
+        kept = {
+            "ops": None if self.ops is None else frozenset(self.ops),
+            "without_ops": frozenset(self.without_ops),
+            "groups": frozenset(one_of(group, tuple(Group), "group of ops") for group in self.groups),
+            "favoured": frozenset(one_of(group, tuple(Group), "group of ops") for group in self.favoured),
+            "inputs": frozenset(one_of(family, tuple(Family), "family of inputs") for family in self.inputs),
+            "dtypes": frozenset(one_of(d, tuple(DTYPES), "dtype") for d in self.dtypes),
         }
-        return frozenset(trait for traits, share in without.items() if not share for trait in traits)
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)  # frozen, so that a profile can be hashed whatever sets it was given

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
-from functools import lru_cache
 
 import torch
 from hypothesis import assume
@@ -26,16 +25,18 @@ from aotcheck.program import (
     evaluate,
 )
 from aotcheck.program.memory import address, fits
-from aotcheck.program.ops import Group, Op, Work, find, ops
+from aotcheck.program.ops import Group, find
 from strategies.arguments import Impossible, draw_arguments
 from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
 from strategies.chooser import Chooser
+from strategies.families import draw_inputs
 from strategies.idioms import draw_idiom
-from strategies.inputs import draw_inputs
 from strategies.plans import Sides
-from strategies.profile import Profile
+from strategies.profile import Profile, Training
 from strategies.refusals import draw_refusal
+from strategies.selection import Selection, selection_of
 from strategies.state import EXPECTED, Ended, Outcome, State
+from strategies.undrawn import undrawn
 
 __all__ = ["programs"]
 
@@ -97,26 +98,22 @@ def _of_group_traits(group: Group) -> tuple[str, ...]:
     return (f"op:{group.value}", *(("op:data", "op:swap") if group is Group.SET else ()))
 
 
-@lru_cache(maxsize=256)
-def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
-    fitting = [op for op in ops() if op.group is group and (inexact or op.work is Work.EXACT)]
-    return tuple(op for op in fitting for _ in range(op.weight * (2 if op.work is Work.INEXACT else 1)))
-
-
-def _draw_groups(choose: Chooser, inexact: bool, random: bool, inside: bool, wrappers: bool) -> tuple[Group, ...]:
+def _draw_groups(
+    choose: Chooser, selection: Selection, *, inexact: bool, random: bool, inside: bool, wrappers: bool
+) -> tuple[Group, ...]:
     """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
     groups = (*_GROUPS, *_INSIDE) if inside else _GROUPS
     groups = groups if wrappers else tuple(group for group in groups if group is not Group.SUBCLASS)
+    if selection.restricted:
+        groups = tuple(group for group in groups if selection.of_group(group, inexact))
     off = choose.mask(len(groups)) & choose.mask(len(groups)) if choose.chance(80) else 0
 
     def on(i: int, g: Group) -> bool:
         return f"op:{g.value}" in choose.wanted or (not off >> i & 1 and (random or g is not Group.RNG))
 
-    kept = [g for i, g in enumerate(groups) if on(i, g)] or [
-        Group.INPLACE,
-        Group.VIEW,
-    ]
-    return tuple(g for g in kept if _of_group(g, inexact) for _ in range(_WEIGHTS[g]))
+    fallback = groups if selection.restricted else (Group.INPLACE, Group.VIEW)
+    kept = [g for i, g in enumerate(groups) if on(i, g)] or fallback
+    return tuple(g for g in kept if selection.of_group(g, inexact) for _ in range(_WEIGHTS[g] * selection.times(g)))
 
 
 class _Drawer:
@@ -125,12 +122,13 @@ class _Drawer:
     def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs, wrappers: bool) -> None:
         self.choose, self.profile, self.wrappers = choose, profile, wrappers
         self.refuse = choose.likely(profile.refused, "end:refused")
-        self.inexact = choose.likely(profile.inexact, "context:block-autocast")
+        selection = selection_of(profile)
+        self.inexact = choose.likely(profile.inexact, "context:block-autocast") or selection.only_rounds
         self.random = choose.chance(profile.random)
         self.inside = profile.inside > 0 and choose.likely(profile.inside, *_NEED_INSIDE)
-        other = choose.likely(7, *_OF_MODE.values())
+        other = choose.likely(profile.other_modes, *_OF_MODE.values())
         mode = choose.toward(tuple(_OF_MODE), lambda mode: (_OF_MODE[mode],)) if other else GradMode.ENABLED
-        self.state = State(inputs, mode)
+        self.state = State(inputs, mode, selection)
 
     def body(self) -> None:
         """Draw the statements."""
@@ -140,9 +138,19 @@ class _Drawer:
     def statements(self) -> None:
         """Draw one after the other, until there are enough or eager refuses one."""
         self.unnest()
-        groups = _draw_groups(self.choose, self.inexact, self.random, self.inside, self.wrappers)
+        groups = _draw_groups(
+            self.choose,
+            self.state.selection,
+            inexact=self.inexact,
+            random=self.random,
+            inside=self.inside,
+            wrappers=self.wrappers,
+        )
         if not any(isinstance(value, list | dict) for value in self.state.env.values()):
-            groups = tuple(g for g in groups if g is not Group.CONTAINER) or (Group.INPLACE,)
+            groups = tuple(g for g in groups if g is not Group.CONTAINER)
+            groups = groups or (() if self.state.selection.restricted else (Group.INPLACE,))
+        if not groups:
+            return
         wanted = self.choose.between(1, self.profile.statements)
         tries, kept = 0, 0
         ends: list[int] = []  # of the open blocks, by the number of tries
@@ -166,7 +174,7 @@ class _Drawer:
     def another_block(self) -> bool:
         """Whether to open a block here: at most one in another."""
         if not self.state.blocks:
-            return self.choose.likely(5, *_OF_CONTEXT.values())
+            return self.choose.likely(self.profile.blocks, *_OF_CONTEXT.values())
         return len(self.state.blocks) == 1 and self.choose.chance(_NESTED)
 
     def unnest(self) -> None:
@@ -186,7 +194,9 @@ class _Drawer:
 
     def statement(self, group: Group, late: bool) -> bool:
         """Draw one statement of a group; whether it was kept."""
-        op = self.choose.toward(_of_group(group, self.inexact), lambda op: _OF_PATH.get(op.path, ()))
+        op = self.choose.toward(
+            self.state.selection.of_group(group, self.inexact), lambda op: _OF_PATH.get(op.path, ())
+        )
         try:
             args, kwargs = draw_arguments(self.choose, self.state, op)
         except (Impossible, *EXPECTED):
@@ -218,7 +228,7 @@ class _Drawer:
             call = OpCall(None, "Tensor.copy_", (ref, Ref(self.choose.one(alike))))
         else:
             call = OpCall(None, "Tensor.fill_", (ref, Literal(1)))
-        self.state.attempt(call, find(call.path)[0])
+        self.state.attempt(call, find(call.path)[0], needed=True)
         if leaf:
             self.state.close()
 
@@ -228,7 +238,7 @@ class _Drawer:
             value = self.state.env.get(call.target)
             if isinstance(value, tuple | list) and value:
                 item = Literal(self.choose.below(len(value)))
-                self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(call.target), item)))
+                self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(call.target), item)), needed=True)
         return True
 
     def outputs(self) -> Expr:
@@ -236,9 +246,11 @@ class _Drawer:
         names = [name for name, _ in reversed(self.state.tensors())]
         if not names:
             return Literal(None)
+        if self.profile.aliases < 100 and not self.choose.chance(self.profile.aliases):
+            names = self.apart(names)
         chosen: list[Expr] = [Ref(names[0])]
-        differentiable = [name for name, t in reversed(self.state.tensors()) if t.requires_grad]
-        if differentiable and self.choose.chance(80):
+        differentiable = [name for name in names if self.state.env[name].requires_grad]
+        if differentiable and (self.profile.training is Training.ONE_BACKWARD or self.choose.chance(80)):
             chosen.append(Ref(self.choose.one(differentiable)))
         if self.choose.chance(7):
             chosen += self.infinite()
@@ -259,11 +271,17 @@ class _Drawer:
             return TupleExpr((chosen[0], self.choose.one(nested)))
         return TupleExpr(tuple(chosen))
 
+    def apart(self, names: list[str]) -> list[str]:
+        """Those names of tensors that share no memory with an argument; all of them if there is no such."""
+        state = self.state
+        given = {address(t) for t in state.given()}
+        return [name for name in names if address(state.env[name]) not in given] or names
+
     def infinite(self) -> list[Expr]:
         """A product with infinity: whoever takes an undefined cotangent for zeros gets NaN from it."""
         state = self.state
         names = [name for name, t in state.tensors() if t.requires_grad and t.is_floating_point()]
-        if not names or state.refused:
+        if not names or state.refused or not state.selection.allows("torch.mul"):
             return []
         call = OpCall(state.fresh(), "torch.mul", (Ref(self.choose.one(names)), Literal(float("inf"))))
         try:
@@ -287,14 +305,20 @@ class _Drawer:
 def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], ...]) -> Program:
     choose = Chooser(draw(st.randoms(use_true_random=False)))
     if wanted and choose.chance(_STEERED):
-        choose.wanted = frozenset(choose.one(wanted))
+        choose.wanted = frozenset(choose.one(wanted)) - undrawn(profile)
     mode = torch.is_grad_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             wrappers = profile.wrappers > 0 and choose.likely(profile.wrappers, *_NEED_WRAPPERS)
-            inputs = draw_inputs(choose, wrappers)
-            inputs = train(choose, inputs) if choose.chance(94) else inputs
+            inputs = draw_inputs(choose, wrappers, profile)
+            match profile.training:
+                case Training.ANYTHING:
+                    inputs = train(choose, inputs) if choose.chance(94) else inputs
+                case Training.ONE_BACKWARD:
+                    inputs = train(choose, inputs)
+                case Training.NOTHING:
+                    pass
             if profile.trained_later and choose.chance(_UNTRAINED):
                 inputs = untrained(inputs)
             program = _Drawer(choose, profile, inputs, wrappers).program()

@@ -50,6 +50,8 @@ from aotcheck.program.memory import (
 from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 from aotcheck.program.subclasses import held
+from strategies.profile import Profile
+from strategies.selection import Selection, selection_of
 
 __all__ = ["EXPECTED", "Ended", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
 
@@ -235,8 +237,9 @@ def tidy(value: Any) -> bool:
 class State:
     """A body in the making and its eager environment."""
 
-    def __init__(self, inputs: Inputs, mode: GradMode = GradMode.ENABLED) -> None:
+    def __init__(self, inputs: Inputs, mode: GradMode = GradMode.ENABLED, selection: Selection | None = None) -> None:
         self.inputs = inputs
+        self.selection = selection or selection_of(Profile())
         self.mode = mode
         self.params = tuple(f"x{i}" for i in range(len(inputs.args)))
         self.body: list[Statement] = []
@@ -369,8 +372,25 @@ class State:
         self._run(call)
         self._keep(call)
 
-    def attempt(self, call: OpCall, op: Op | None = None, keep_refused: bool = False) -> Outcome:
-        """Run a statement; keep it if it ran and is wanted, or if eager refused it and that is asked for."""
+    def may_write(self, call: OpCall) -> bool:
+        """Whether a call changes nothing that the selection keeps from it."""
+        return self.selection.writes_all or self.selection.may_write(call, self.env, self.given())
+
+    def given(self) -> list[torch.Tensor]:
+        """Every tensor that the caller has, and those it passes."""
+        return list(self.named.values())
+
+    def attempt(self, call: OpCall, op: Op | None = None, keep_refused: bool = False, needed: bool = False) -> Outcome:
+        """Run a statement; keep it if it ran and is wanted, or if eager refused it and that is asked for.
+
+        Args:
+            call: the statement.
+            op: its entry in the op table.
+            keep_refused: whether it is kept if eager refuses it.
+            needed: whether an op that was selected needs what it makes.
+        """
+        if not self.selection.allows(call.path, needed) or not self.may_write(call):
+            return Outcome.UNWANTED
         if perilous(call, self.env, self.saved):
             return Outcome.UNWANTED
         pure = op is not None and not op.writes and op.group not in _IMPURE
@@ -388,7 +408,8 @@ class State:
         touched = [self.env[name] for name in call.targets] + [
             self.env[a.name] for a in call.args[:1] if isinstance(a, Ref)
         ]
-        if (not pure and hazardous(call, self.env)) or not tidy(touched):
+        wanted = tidy(touched) and self.selection.takes(touched)
+        if (not pure and hazardous(call, self.env)) or not wanted:
             for name in call.targets:
                 self.env.pop(name, None)
             if not pure:

@@ -1,0 +1,50 @@
+"""Expressions for values, and what shapes and dtypes have to do with each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aotcheck.program import DType, Expr, ListExpr, Literal, TupleExpr, evaluate
+
+__all__ = ["broadcasts", "compatible", "dtype_expr", "ints", "literal", "overlong", "python_value"]
+
+
+def ints(values: tuple[int, ...] | list[int]) -> TupleExpr:
+    """A tuple of constants."""
+    return TupleExpr(tuple(Literal(int(v)) for v in values))
+
+
+def literal(value: Any) -> Expr:
+    """A constant, tuples and lists opened."""
+    if isinstance(value, tuple):
+        return TupleExpr(tuple(literal(v) for v in value))
+    if isinstance(value, list):
+        return ListExpr(tuple(literal(v) for v in value))
+    return Literal(value)
+
+
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a tensor of ``shape`` broadcasts to shape ``to`` as it stands."""
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))
+
+
+def compatible(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two shapes broadcast together."""
+    return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
+
+
+def overlong(t: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether writing ``t`` to ``target`` would drop an imaginary part (eager warns and goes on)."""
+    return t.is_complex() and not target.is_complex()
+
+
+def python_value(expr: Expr) -> Any:
+    """What an expression without names stands for."""
+    return evaluate(expr, {})
+
+
+def dtype_expr(dtype: torch.dtype) -> DType:
+    """A dtype as it is written."""
+    return DType(str(dtype).removeprefix("torch."))
