@@ -4,20 +4,33 @@ A backend takes a function and returns a function; what it does not promise it s
 *and count what it left out*.
 """
 
-from aotcheck.backends.backend import Backend, Promise
-from aotcheck.backends.errors import BackendError, BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
-from aotcheck.backends.registry import NAMES, require_device, resolve
+from aotcheck.backends.backend import EVERY_PROMISE, Backend, Promise
+from aotcheck.backends.errors import (
+    BackendError,
+    BackendUnavailableError,
+    DeviceUnavailableError,
+    ExpectationsError,
+    UnknownBackendError,
+)
+from aotcheck.backends.expectations import EVERYTHING, Expectations, promises_named
+from aotcheck.backends.registry import NAMES, recorded, require_device, resolve
 from aotcheck.backends.variants import SPELLED
 
 __all__ = [
+    "EVERYTHING",
+    "EVERY_PROMISE",
     "NAMES",
     "SPELLED",
     "Backend",
     "BackendError",
     "BackendUnavailableError",
     "DeviceUnavailableError",
+    "Expectations",
+    "ExpectationsError",
     "Promise",
     "UnknownBackendError",
+    "promises_named",
+    "recorded",
     "require_device",
     "resolve",
 ]

@@ -17,3 +17,7 @@ class BackendUnavailableError(BackendError):
 
 class DeviceUnavailableError(BackendError):
     """The device is not there, or torch does not know it."""
+
+
+class ExpectationsError(BackendError):
+    """Something that is no promise, or no kind of difference, is to be left out."""

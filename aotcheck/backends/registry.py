@@ -18,6 +18,7 @@ from aotcheck._torch import dynamo_is_imported
 from aotcheck.backends import variants
 from aotcheck.backends.backend import EVERY_PROMISE, Backend, Function, Promise
 from aotcheck.backends.errors import BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
+from aotcheck.backends.expectations import Expectations
 
 
 def _identity(fn: Function) -> Function:
@@ -142,7 +143,7 @@ def _user(spec: str) -> Backend:
     for part in attribute.split("."):
         target = getattr(target, part, None)
     if isinstance(target, Backend):
-        return target
+        return replace(target, name=spec)
     if not callable(target):
         raise UnknownBackendError(f"backend '{spec}': '{module}' has no callable '{attribute}' (expected fn -> fn)")
     return Backend(spec, target, reset=_reset_if_used)
@@ -175,13 +176,18 @@ NAMES: tuple[str, ...] = tuple(_MAKERS)
 """The backends with a name of their own; any other is ``module:callable``."""
 
 
-def resolve(name: str) -> Backend:
-    """The backend called ``name``, or the one a ``module:callable`` names.
+def resolve(name: str, expectations: Expectations | None = None) -> Backend:
+    """The backend called ``name``, or the one a ``module:callable`` names, with what is not expected of it folded in.
 
     Raises:
         UnknownBackendError: no such backend; the message lists those there are.
         BackendUnavailableError: something that the backend needs is missing.
     """
+    backend = _found(name)
+    return expectations.applied(backend) if expectations is not None else backend
+
+
+def _found(name: str) -> Backend:
     maker = _MAKERS.get(name)
     if maker is not None:
         return maker()
@@ -190,6 +196,15 @@ def resolve(name: str) -> Backend:
     close = difflib.get_close_matches(name, NAMES, 1)
     hint = f"did you mean '{close[0]}'? " if close else ""
     raise UnknownBackendError(f"unknown backend '{name}': {hint}choose one of {', '.join(NAMES)} or module:callable")
+
+
+def recorded(backend: Backend, expectations: Expectations) -> Expectations:
+    """What a finding's header says of ``backend``, into which ``expectations`` are folded.
+
+    A backend of this package says itself what it does not promise whenever it is resolved, so only what the run has
+    been told is written down. A user's may say something else tomorrow: all that it says is written down.
+    """
+    return expectations if backend.name in NAMES else Expectations.of(backend)
 
 
 def require_device(device: str) -> torch.device:

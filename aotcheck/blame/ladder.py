@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from aotcheck.backends import resolve
+from aotcheck.backends import Expectations, resolve
 from aotcheck.blame.describe import describe
 from aotcheck.blame.joint import judge_joint
 from aotcheck.blame.layers import Layer, climb_stack, layers_of
@@ -137,14 +137,17 @@ class Blame:
         return f"{judged.rung.value}: {self.wrong.text if self.wrong is not None else judged.text}"
 
 
-def blame(program: Program, device: torch.device, backend: str = OURS) -> Blame:
-    """Climb the ladder with a program that differs from eager on a backend.
+def blame(
+    program: Program, device: torch.device, backend: str = OURS, expectations: Expectations | None = None
+) -> Blame:
+    """Climb the ladder with a program that differs from eager on a backend, of which ``expectations`` say what is not
+    expected.
 
     Raises:
         BackendError: a layer of the backend is not there.
     """
     if backend != OURS:
-        return _blame_stack(program, device, backend)
+        return _blame_stack(program, device, backend, expectations)
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -155,9 +158,9 @@ def blame(program: Program, device: torch.device, backend: str = OURS) -> Blame:
         logging.disable(silenced)
 
 
-def _blame_stack(program: Program, device: torch.device, backend: str) -> Blame:
+def _blame_stack(program: Program, device: torch.device, backend: str, expectations: Expectations | None) -> Blame:
     """The same for a backend that is a stack of others."""
-    seen, climbed = climb_stack(program, backend, device)
+    seen, climbed = climb_stack(program, backend, device, expectations)
     if seen.outcome is Outcome.UNSTABLE:
         judged = Judged(Layer.EAGER, Standing.DIFFERS, "does not agree with itself")
         return Blame((judged,), seen=seen.outcome.value, backend=backend)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.backends import Backend, resolve
+from aotcheck.backends import Backend, Expectations, resolve
 from aotcheck.oracle import Outcome, Verdict, check
 from aotcheck.program import Program
 
@@ -68,8 +68,11 @@ class Stacked:
     verdict: Verdict
 
 
-def climb_stack(program: Program, name: str, device: torch.device) -> tuple[Verdict, tuple[Stacked, ...]]:
-    """What the oracles say of a program on a backend, and of its layers up to the first that differs.
+def climb_stack(
+    program: Program, name: str, device: torch.device, expectations: Expectations | None = None
+) -> tuple[Verdict, tuple[Stacked, ...]]:
+    """What the oracles say of a program on a backend, and of its layers up to the first that differs; what is not
+    expected of the backend is not expected of its layers.
 
     Raises:
         BackendError: a layer is not there.
@@ -79,20 +82,22 @@ def climb_stack(program: Program, name: str, device: torch.device) -> tuple[Verd
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _climb(program, name, device)
+            return _climb(program, name, device, expectations)
     finally:
         logging.disable(silenced)
 
 
-def _climb(program: Program, name: str, device: torch.device) -> tuple[Verdict, tuple[Stacked, ...]]:
+def _climb(
+    program: Program, name: str, device: torch.device, expectations: Expectations | None
+) -> tuple[Verdict, tuple[Stacked, ...]]:
     found: list[Stacked] = []
     for layer, below in layers_of(name):  # from below: what is above may leave the process in no state to be judged
-        found.append(Stacked(layer, below, check(program, anew(resolve(below)), device)))
+        found.append(Stacked(layer, below, check(program, anew(resolve(below, expectations)), device)))
         if found[-1].verdict.poisoned:
             return found[-1].verdict, tuple(found)
         if found[-1].verdict.outcome is Outcome.DIFFERS:
             break
-    seen = check(program, resolve(name), device)
+    seen = check(program, resolve(name, expectations), device)
     if seen.outcome is not Outcome.DIFFERS:
         return seen, ()
     if found[-1].verdict.outcome is not Outcome.DIFFERS:

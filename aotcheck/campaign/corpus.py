@@ -23,16 +23,29 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from aotcheck.backends import Backend, Expectations, resolve
+from aotcheck.backends.expectations import HEADER
 from aotcheck.campaign.signature import skeleton
-from aotcheck.campaign.worker import script_backend
-from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, emit, parse_file
+from aotcheck.campaign.worker import script_of
+from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, parse_file
 
-__all__ = ["Entry", "Expected", "backend_of", "canonical", "complaints", "duplicates", "entries", "entry_of", "refresh"]
+__all__ = [
+    "Entry",
+    "Expected",
+    "backend_of",
+    "canonical",
+    "complaints",
+    "duplicates",
+    "entries",
+    "entry_of",
+    "refresh",
+    "resolved",
+]
 
-ENTRIES = ("format", "found", "issue", "difference", "alone", "keys", "expect")
+ENTRIES = ("format", "found", "issue", "difference", "alone", HEADER, "keys", "expect")
 """What the header of a corpus file holds, in this order."""
 
-OPTIONAL = frozenset({"alone"})
+OPTIONAL = frozenset({"alone", HEADER})
 """Of these, what only some need."""
 
 NO_ISSUE = ("none found", "not looked up", "ours")
@@ -142,6 +155,18 @@ def backend_of(parsed: ParsedFile) -> str:
     return "aotcheck"
 
 
+def resolved(parsed: ParsedFile, backend: str | None = None) -> Backend:
+    """The backend to judge a script on: ``backend``, or the one that its header stands for. What the header does not
+    expect of that one is not expected.
+
+    Raises:
+        BackendError: there is no such backend, or the header expects something that nobody knows.
+    """
+    named = backend_of(parsed)
+    known = backend in (None, named)
+    return resolve(backend or named, Expectations.of_header(parsed.header) if known else None)
+
+
 def canonical(path: Path) -> str:
     """The text that a saved script would have if it were written now.
 
@@ -150,7 +175,7 @@ def canonical(path: Path) -> str:
         OSError: it cannot be read.
     """
     parsed = parse_file(path)
-    return emit(parsed.program, parsed.header, script_backend(backend_of(parsed)))
+    return script_of(parsed.program, parsed.header, backend_of(parsed))
 
 
 def refresh(path: Path) -> bool:

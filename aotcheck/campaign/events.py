@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from aotcheck.backends import EVERYTHING, Expectations
 from aotcheck.oracle import CoarseKey
 
 
@@ -47,6 +48,7 @@ class RunStarted:
     timeout: float = 60.0
     memory: int = 6 * 2**30
     floors: dict[str, float] = field(default_factory=dict)
+    expectations: Expectations = EVERYTHING
 
 
 @dataclass(frozen=True)

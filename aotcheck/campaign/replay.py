@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from pebble import ProcessExpired, ProcessPool
 
-from aotcheck.backends import BackendError, require_device, resolve
-from aotcheck.campaign.corpus import Entry, Expected, backend_of, entry_of
+from aotcheck.backends import BackendError, require_device
+from aotcheck.campaign.corpus import Entry, Expected, backend_of, entry_of, resolved
 from aotcheck.campaign.known import known_as, known_bugs
 from aotcheck.campaign.signature import KnownBug
 from aotcheck.campaign.words import Status
@@ -234,7 +234,8 @@ class Replay:
 def judge_file(path: str, backend: str, device: str) -> Judged:
     """Judge a file in this fresh process."""
     try:
-        parsed, compiled, on = parse_file(Path(path)), resolve(backend), require_device(device)
+        parsed, on = parse_file(Path(path)), require_device(device)
+        compiled = resolved(parsed, backend)
     except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
         return Judged(rejected=str(error))
     for index, call in enumerate(parsed.program.calls):

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotcheck.backends import EVERYTHING, Expectations
+
 BLOCK_SIZE = 25
 """Programs in a block. Part of what makes a campaign reproducible: changing it changes every program."""
 
@@ -34,6 +36,7 @@ class Settings:
         minimize_seconds: how long findings may be minimized once all programs have run; 0 to leave that out.
         inspection: as ``minimize.Subject`` takes it.
         corpus: the folder of known bugs, if there is one.
+        expectations: what is not expected of the backend, as ``backends.recorded`` gives it.
     """
 
     strategy: str
@@ -50,6 +53,7 @@ class Settings:
     minimize_seconds: float = 0.0
     inspection: str = ""
     corpus: Path | None = None
+    expectations: Expectations = EVERYTHING
 
     @property
     def findings(self) -> Path:

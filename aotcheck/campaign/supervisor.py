@@ -219,6 +219,7 @@ class Campaign:
             journal=settings.journals / f"{block:06d}-{self._attempts}.jsonl",
             findings=settings.findings,
             wanted=self._coverage.wanted(block),
+            expectations=settings.expectations,
         )
 
     def _sent(self, crew: Crew, task: Task) -> Flight:
@@ -370,6 +371,7 @@ def _run_started(settings: Settings) -> RunStarted:
         block_size=BLOCK_SIZE,
         strategy=settings.strategy,
         floors=floors_by(settings.strategy),
+        expectations=settings.expectations,
         versions=versions,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )

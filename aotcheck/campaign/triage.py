@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from aotcheck.backends import require_device
+from aotcheck.backends import Expectations, require_device
 from aotcheck.blame import OURS, STAGED, blame
 from aotcheck.campaign.events import (
     Event,
@@ -32,7 +32,7 @@ from aotcheck.campaign.events import (
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.settings import Settings
 from aotcheck.campaign.signature import KnownBug, embeds, is_known, skeleton
-from aotcheck.campaign.worker import script_backend
+from aotcheck.campaign.worker import script_of
 from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject
 from aotcheck.minimize.isolated import workers
 from aotcheck.oracle import CoarseKey, OracleKind
@@ -154,7 +154,8 @@ class Triage:
         hang = finding.key.oracle == OracleKind.TIMEOUT.value
         timeout = min(HANG_SECONDS if hang else CANDIDATE_SECONDS, self.settings.timeout)
         seconds = min(FINDING_SECONDS, max(self._deadline - began, 1.0))
-        subject = Subject(self.settings.backend, self.settings.device, self.settings.inspection)
+        settings = self.settings
+        subject = Subject(settings.backend, settings.device, settings.inspection, settings.expectations)
         limits = Limits(self.settings.jobs, timeout, self.settings.memory, seconds)
         reduction = Reduction(read.program, subject, limits, self.stop, to_root=True)
         try:
@@ -179,12 +180,13 @@ class Triage:
         header: dict[str, object] = {"format": 1, **kept, "backend": self.settings.backend, "key": str(key)}
         header |= {"difference": reduced.shows.text, "skeleton": said}
         header |= {"stage": stage} if stage else {}
+        header |= self.settings.expectations.header()
         name = "".join(c if c.isalnum() else "-" for c in f"{key.oracle}-{key.place}")
         digest = hashlib.sha256(f"{root_key} {said} {stage}".encode()).hexdigest()[:10]
         path = self.settings.signatures / f"{name}-{digest}.py"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(path, emit(reduced.program, header, script_backend(self.settings.backend)))
+            write_durably(path, script_of(reduced.program, header, self.settings.backend))
         return FindingSigned(
             path=finding.path,
             key=root_key,
@@ -202,10 +204,11 @@ class Triage:
         if self.settings.backend not in STAGED:
             return ""
         subject = Subject(self.settings.backend, self.settings.device)
+        source = emit(program, self.settings.expectations.header())
         with workers(subject, Limits(1, BLAME_SECONDS, self.settings.memory), max_tasks=1) as pool:
             try:
                 stage: str = pool.schedule(
-                    stage_of, args=(emit(program), self.settings.device, self.settings.backend), timeout=BLAME_SECONDS
+                    stage_of, args=(source, self.settings.device, self.settings.backend), timeout=BLAME_SECONDS
                 ).result()
             except Exception:  # died, hung, or could not cope: the signature does without
                 return "unknown stage"
@@ -215,7 +218,8 @@ class Triage:
 def stage_of(source: str, device: str, backend: str = OURS) -> str:
     """The stage of our own AOT autograd, or the layer of another backend, that makes a script's program differ."""
     torch.set_num_threads(1)
-    rung = blame(parse(source).program, require_device(device), backend).rung
+    parsed = parse(source)
+    rung = blame(parsed.program, require_device(device), backend, Expectations.of_header(parsed.header)).rung
     return rung.value if rung is not None else "no stage"
 
 

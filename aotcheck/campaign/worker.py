@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from aotcheck.backends import SPELLED, require_device, resolve
+from aotcheck.backends import EVERYTHING, SPELLED, Expectations, require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
-from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
+from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check, untold_by_scripts
 from aotcheck.program import Program, difficulty, emit, parse, traits_of
 from aotcheck.program.traits import bits_of
 from aotcheck.workers import POISONED
@@ -32,6 +32,7 @@ class Task:
         journal: the file to write to.
         findings: the folder for scripts.
         wanted: pairs of traits that the block aims at.
+        expectations: what is not expected of the backend.
     """
 
     strategy: str
@@ -44,6 +45,7 @@ class Task:
     journal: Path
     findings: Path
     wanted: tuple[tuple[str, str], ...] = ()
+    expectations: Expectations = EVERYTHING
 
 
 def run_task(task: Task) -> None:
@@ -52,7 +54,7 @@ def run_task(task: Task) -> None:
     journal = Journal(task.journal)
     try:
         journal.note("process", pid=os.getpid())
-        backend, device = resolve(task.backend), require_device(task.device)
+        backend, device = resolve(task.backend, task.expectations), require_device(task.device)
         strategy = load_strategy(task.strategy, task.wanted)
         backend.reset()  # imports what it needs, on no program's time
         began = time.monotonic()
@@ -62,7 +64,7 @@ def run_task(task: Task) -> None:
         for index, program in enumerate(programs):
             if index in task.skip:
                 continue
-            source = emit(program, header_of(task, index), script_backend(task.backend))
+            source = script_of(program, header_of(task, index), task.backend)
             journal.start(index, source)
             began = time.monotonic()
             try:
@@ -93,6 +95,7 @@ def header_of(task: Task, index: int) -> dict[str, object]:
         "block": task.block,
         "index": index,
         "torch": torch.__version__,
+        **task.expectations.header(),
     }
 
 
@@ -101,12 +104,19 @@ def script_backend(backend: str) -> str | None:
     return None if backend == "eager" else SPELLED.get(backend, backend)
 
 
+def script_of(program: Program, header: Mapping[str, object], backend: str) -> str:
+    """The script of a finding: what its header does not expect of the backend, the script does not tell either."""
+    expectations = Expectations.of_header(header)
+    soft = untold_by_scripts(expectations)
+    return emit(program, header, script_backend(backend), soft=soft, rtol=expectations.rtol)
+
+
 def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds: float) -> dict[str, Any]:
     path = ""
     if verdict.outcome is Outcome.DIFFERS:
         first = verdict.hard[0]
         header = {**header_of(task, index), "key": str(first.key), "difference": first.text}
-        shown = up_to(as_promised(program, resolve(task.backend).promises)[0], first)
+        shown = up_to(as_promised(program, resolve(task.backend, task.expectations).promises)[0], first)
         path = str(write_finding(task.findings, task.seed, task.block, index, first.key, shown, header, task.backend))
     return {
         "outcome": verdict.outcome.value,
@@ -148,12 +158,13 @@ def write_finding(
     """Write the script of a finding; it is on disk when this returns."""
     name = f"{key.oracle}-{''.join(c if c.isalnum() else '-' for c in key.place)}-{seed}-{block}-{index}.py"
     path = folder / name
-    write_durably(path, emit(program, header, script_backend(backend)))
+    write_durably(path, script_of(program, header, backend))
     return path
 
 
 def recheck(source: str, backend: str, device: str) -> CoarseKey | None:
     """Run a script's program again, in this fresh process; the coarse key of what it shows, if it shows anything."""
-    program = parse(source, "finding").program
-    verdict = check(program, resolve(backend), require_device(device))
+    parsed = parse(source, "finding")
+    compiled = resolve(backend, Expectations.of_header(parsed.header))
+    verdict = check(parsed.program, compiled, require_device(device))
     return verdict.hard[0].key if verdict.hard else None

@@ -170,7 +170,7 @@ class _Trial:
         if Promise.GUARDS in missing and len(self.variation.calls) > 1:
             return Promise.GUARDS.value
         changed = as_promised(self.program, self.backend.promises)[1]
-        return Promise.DOUBLE_BACKWARD.value if changed else ""
+        return next((promise.value for promise in changed), "")
 
     def result(self) -> Result:
         """Judge it."""
@@ -207,7 +207,7 @@ class _Trial:
     def first_difference(self, eager: list[Observation], other: list[Observation]) -> tuple[Difference, ...]:
         """The hard differences of the first step that has any."""
         for one, two in zip(eager, other, strict=False):
-            pair = Pair(one, two, exact=self.exact, promises=self.backend.promises)
+            pair = Pair(one, two, exact=self.exact, backend=self.backend)
             hard = tuple(d for d in compare(pair) if d.severity is Severity.HARD)
             if hard:
                 return hard

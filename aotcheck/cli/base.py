@@ -141,13 +141,13 @@ def stopping_on_interrupt(stop: threading.Event) -> Iterator[None]:
 def parsed_file(path: Path, device: torch.device, backend: str | None) -> tuple[ParsedFile, Backend]:
     """A program file, known to have inputs that can be built, and the backend to run it on: the one asked for, or the
     one that its header stands for."""
-    from aotcheck.backends import BackendError, resolve
-    from aotcheck.campaign.corpus import backend_of
+    from aotcheck.backends import BackendError
+    from aotcheck.campaign.corpus import resolved
     from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 
     try:
         parsed = parse_file(path)
-        compiled = resolve(backend or backend_of(parsed))
+        compiled = resolved(parsed, backend)
     except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
         raise Usage(one_line(error, path)) from error
     except OSError as error:

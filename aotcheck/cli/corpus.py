@@ -38,12 +38,13 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     """
     import torch
 
+    from aotcheck.backends import Expectations
     from aotcheck.campaign.corpus import Expected, complaints, duplicates, entries, entry_of
     from aotcheck.campaign.journal import write_durably
     from aotcheck.campaign.replay import Replay
-    from aotcheck.campaign.worker import script_backend
+    from aotcheck.campaign.worker import script_of
     from aotcheck.oracle import Outcome
-    from aotcheck.program import emit, parse_file
+    from aotcheck.program import parse_file
 
     parsed = _read(path)
     _folder(folder)
@@ -74,6 +75,7 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
         "issue": issue,
         "difference": first.judged.texts[0],
         **({"alone": alone} if alone else {}),
+        **Expectations.of_header(parsed.header).header(),
         "keys": keys,
         "expect": expect,
     }
@@ -81,7 +83,7 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     if target.exists():
         raise Usage(f"{target} is there already; choose another --name")
     before = list(entries(folder))
-    write_durably(target, emit(parsed.program, header, script_backend(first.backend)))
+    write_durably(target, script_of(parsed.program, header, first.backend))
     same = next(
         (old for new, old in duplicates([*before, entry_of(target, parse_file(target))]) if new.path == target), None
     )

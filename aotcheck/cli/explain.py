@@ -13,6 +13,7 @@ import click
 from aotcheck.cli.base import INSPECTION, Gibibytes, Seconds, Usage, parsed_file, stopping_on_interrupt
 
 if TYPE_CHECKING:
+    from aotcheck.backends import Backend, Expectations
     from aotcheck.minimize import Reduction
     from aotcheck.program import ParsedFile
 
@@ -54,8 +55,19 @@ def minimize(
     _require_writable(target)
     limits = Limits(jobs or len(os.sched_getaffinity(0)), timeout, int(memory * 2**30), duration)
     stop = threading.Event()
-    reduction = Reduction(parsed.program, Subject(compiled.name, device, INSPECTION), limits, stop)
+    reduction = Reduction(
+        parsed.program, Subject(compiled.name, device, INSPECTION, _left_out(parsed, compiled)), limits, stop
+    )
     sys.exit(_minimize(path, parsed, reduction, target, stop))
+
+
+def _left_out(parsed: ParsedFile, compiled: Backend) -> Expectations:
+    """What is not expected of the backend that a file is run on; what its header says, said of that one alone."""
+    from aotcheck.backends import Expectations, recorded
+    from aotcheck.campaign.corpus import backend_of
+
+    told = Expectations.of_header(parsed.header) if compiled.name == backend_of(parsed) else Expectations()
+    return recorded(compiled, told)
 
 
 def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path, stop: threading.Event) -> int:
@@ -63,9 +75,8 @@ def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path
 
     from aotcheck.campaign import ExitCode
     from aotcheck.campaign.journal import write_durably
-    from aotcheck.campaign.worker import script_backend
+    from aotcheck.campaign.worker import script_of
     from aotcheck.minimize import DoesNotFailError
-    from aotcheck.program import emit
     from aotcheck.report.minimizing import MinimizingDisplay, print_reduced
 
     console = Console()
@@ -84,7 +95,8 @@ def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path
     name = reduction.subject.backend
     kept = {key: parsed.header[key] for key in ("found", "block", "index", "torch") if key in parsed.header}
     header = {"format": 1, **kept, "backend": name, "key": str(reduced.shows.key), "difference": reduced.shows.text}
-    write_durably(target, emit(reduced.program, header, script_backend(name)))
+    header |= reduction.subject.expectations.header()
+    write_durably(target, script_of(reduced.program, header, name))
     print_reduced(reduction, reduced, target, console)
     return int(ExitCode.CLEAN)
 
@@ -111,7 +123,7 @@ def blame(path: Path, backend: str | None, device: str) -> None:
     try:
         found = require_device(device)
         parsed, compiled = parsed_file(path, found, backend)
-        result = climb(parsed.program, found, compiled.name)
+        result = climb(parsed.program, found, compiled.name, _left_out(parsed, compiled))
     except BackendError as error:
         raise Usage(str(error)) from error
     print_blame(result, path, Console())

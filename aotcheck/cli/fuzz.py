@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,24 @@ from aotcheck.cli.base import CORPUS, INSPECTION, STRATEGY, Gibibytes, Seconds, 
 from aotcheck.cli.report import write_reports
 
 if TYPE_CHECKING:
+    from aotcheck.backends import Promise
     from aotcheck.campaign import Past, Settings
     from aotcheck.campaign.events import RunStarted
+
+
+def _promises(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[Promise, ...]:
+    """Promises by name, separated by commas; a usage error that lists them for an unknown one."""
+    from aotcheck.backends import ExpectationsError, promises_named
+
+    try:
+        return promises_named(_separated(ctx, param, value))
+    except ExpectationsError as error:
+        raise Usage(f"--without: {error}") from error
+
+
+def _separated(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in an option that may be repeated and may hold several, separated by commas."""
+    return tuple(name.strip() for one in value for name in one.split(",") if name.strip())
 
 
 @click.command()
@@ -38,6 +55,10 @@ if TYPE_CHECKING:
 @click.option("--no-minimize", is_flag=True, help="Leave findings as they were found.")
 @click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Go on with a run that was broken off.")
 @click.option("--strategy", default=STRATEGY, show_default=True, help="What draws programs, as module:attribute.")
+@click.option("--without", multiple=True, metavar="PROMISES", callback=_promises, help="What it does not promise.")
+@click.option("--ignore", multiple=True, metavar="KIND", callback=_separated, help="Differences that are no findings.")
+@click.option("--rtol", type=click.FloatRange(min=0, max=1), default=0.0, help="Of the largest magnitude in a tensor.")
+@click.option("--refuses", multiple=True, metavar="EXCEPTION", help="Raised by it: a refusal. Repeatable.")
 def fuzz(
     backend: str,
     device: str,
@@ -52,20 +73,26 @@ def fuzz(
     no_minimize: bool,
     resume: Path | None,
     strategy: str,
+    without: tuple[Promise, ...],
+    ignore: tuple[str, ...],
+    rtol: float,
+    refuses: tuple[str, ...],
 ) -> None:
     """Run random programs through a backend and compare everything observable with eager.
 
     Findings are then minimized and told apart by their signatures. With --resume everything but --jobs, --time and the
     options about minimizing is as the run had it.
     """
+    from aotcheck.backends import Expectations
     from aotcheck.campaign import Past, Settings
 
+    expectations = Expectations(without, ignore, rtol, refuses)
     past = None if resume is None else _past(resume)
     if past is not None and past.started is not None:
         run = past.started
         _require_the_same(run, resume)
         backend, device, seed, strategy = run.backend, run.device, run.seed, run.strategy
-        timeout, memory = run.timeout, run.memory / 2**30
+        timeout, memory, expectations = run.timeout, run.memory / 2**30, run.expectations
         examples = examples or run.examples
         duration = duration or (max(run.seconds - past.seconds, 1.0) if run.seconds is not None else None)
     elif out is not None and (out / "run.jsonl").exists():
@@ -87,6 +114,7 @@ def fuzz(
         minimize_seconds=0.0 if no_minimize else minimize_time,
         inspection=_inspection(strategy),
         corpus=CORPUS if CORPUS.is_dir() else None,
+        expectations=expectations,
     )
     sys.exit(_fuzz(settings, past or Past()))
 
@@ -106,6 +134,10 @@ def _require_the_same(run: RunStarted, folder: Path | None) -> None:
     ctx = click.get_current_context()
     settled = {name: getattr(run, name) for name in ("backend", "device", "seed", "strategy", "timeout")}
     settled |= {"memory": round(run.memory / 2**30, 3), "out": folder}
+    for option, wanted in {"without": run.expectations.without, "ignore": run.expectations.ignored}.items():
+        if more := set(ctx.params[option]) - set(wanted):
+            said = ", ".join(sorted(getattr(one, "value", one) for one in more))
+            raise Usage(f"--resume {folder}: the run was started without --{option} {said}; leave that out")
     for name, was in settled.items():
         asked = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         now = round(ctx.params[name], 3) if name == "memory" else ctx.params[name]
@@ -139,17 +171,20 @@ def _past(folder: Path) -> Past:
 def _fuzz(settings: Settings, past: Past) -> int:
     from rich.console import Console
 
-    from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.backends import BackendError, recorded, require_device, resolve
     from aotcheck.campaign import Campaign, SettingsError
     from aotcheck.campaign.declared import floors_by, undrawn_by
     from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.tally import tallied
+    from aotcheck.oracle import soft_kinds
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.terminal import LiveDisplay, print_summary
 
     try:
         require_device(settings.device)
-        resolve(settings.backend)
+        compiled = resolve(settings.backend, settings.expectations)
+        soft_kinds(compiled)  # known ones, or a usage error
+        settings = replace(settings, expectations=recorded(compiled, settings.expectations))
         load_strategy(settings.strategy)
         undrawn_by(settings.strategy)
         floors_by(settings.strategy)

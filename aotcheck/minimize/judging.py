@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.backends import Backend, require_device, resolve
+from aotcheck.backends import EVERYTHING, Backend, Expectations, require_device, resolve
 from aotcheck.oracle import CoarseKey, check
 from aotcheck.oracle.execute import observe
 from aotcheck.program import Program
@@ -45,11 +45,13 @@ class Subject:
         device: as ``torch.device`` takes it.
         inspection: ``module:attribute`` of an :data:`Inspection`; empty for none. A name, since workers import it
             themselves and this layer does not know strategies.
+        expectations: what is not expected of the backend.
     """
 
     backend: str
     device: str = "cpu"
     inspection: str = ""
+    expectations: Expectations = EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def load_inspection(spec: str) -> Inspection:
 
 @cache
 def _tools(subject: Subject) -> tuple[Backend, torch.device, Inspection]:
-    return resolve(subject.backend), require_device(subject.device), load_inspection(subject.inspection)
+    backend = resolve(subject.backend, subject.expectations)
+    return backend, require_device(subject.device), load_inspection(subject.inspection)
 
 
 def eager_behaviour(program: Program, subject: Subject) -> Eager:

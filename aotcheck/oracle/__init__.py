@@ -2,10 +2,12 @@
 
 from aotcheck.oracle.compare import ORACLES, Pair, compare
 from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.leniency import IGNORABLE, soft_kinds, untold_by_scripts
 from aotcheck.oracle.plan import as_promised
 from aotcheck.oracle.verdict import Outcome, Verdict, check
 
 __all__ = [
+    "IGNORABLE",
     "ORACLES",
     "CoarseKey",
     "Difference",
@@ -20,4 +22,6 @@ __all__ = [
     "as_promised",
     "check",
     "compare",
+    "soft_kinds",
+    "untold_by_scripts",
 ]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from aotcheck.backends import Promise
-from aotcheck.backends.backend import EVERY_PROMISE
-from aotcheck.oracle.execute import Observation, role_of
+from aotcheck.backends import Backend, Promise
+from aotcheck.oracle.execute import Observation, identity, role_of
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.leniency import is_soft, soft_kinds
 from aotcheck.oracle.snapshot import GradientFacts, TensorFacts
 from aotcheck.oracle.values import Agreement, compare_values, same_bits
 from aotcheck.program import harness
 
 HARD, SOFT = Severity.HARD, Severity.SOFT
+
+STRICT = Backend("any", identity)
+"""A backend that promises everything."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Pair:
         fills: eager with undefined memory filled in several ways; none where eager leaves none undefined.
         reference: the program widened to float64, run eagerly; None for exact programs.
         exact: whether values must be equal.
-        promises: what the backend promises.
+        backend: the compiled path's, which says what of eager's it does not promise.
     """
 
     eager: Observation
@@ -36,7 +39,7 @@ class Pair:
     fills: tuple[Observation, ...] = ()
     reference: Observation | None = None
     exact: bool = True
-    promises: frozenset[Promise] = EVERY_PROMISE
+    backend: Backend = STRICT
 
     def place(self, role: Role, name: str = "", relation: str = "") -> Place:
         """A place in this step."""
@@ -84,7 +87,7 @@ def structures(pair: Pair) -> Iterator[Difference]:
     eager, compiled = pair.eager.structure, pair.compiled.structure
     if eager != compiled:
         only_containers = harness.contents(eager) == harness.contents(compiled)
-        severity = SOFT if only_containers and Promise.CONTAINERS not in pair.promises else HARD
+        severity = SOFT if only_containers and Promise.CONTAINERS not in pair.backend.promises else HARD
         yield Difference(OracleKind.STRUCTURE, severity, place, eager, compiled)
     if len(pair.eager.constants) != len(pair.compiled.constants):
         return
@@ -258,7 +261,12 @@ def values(pair: Pair) -> Iterator[Difference]:
             continue  # each of these has its own oracle
         defined = _defined(eager, [fill.get((role, name)) for fill in fills])
         found = compare_values(
-            eager, compiled, defined=defined, reference=references.get((role, name)), exact=pair.exact
+            eager,
+            compiled,
+            defined=defined,
+            reference=references.get((role, name)),
+            exact=pair.exact,
+            rtol=pair.backend.rtol,
         )
         if found.agreement is not Agreement.EQUAL:
             different = found.agreement is Agreement.DIFFERENT
@@ -297,9 +305,11 @@ _ORDER = {kind: i for i, kind in enumerate(OracleKind)}
 def compare(pair: Pair) -> tuple[Difference, ...]:
     """All differences of one step, causes before consequences.
 
-    Where only one side raised, all else follows from that and is left out.
+    Where only one side raised, all else follows from that and is left out. What the backend does not promise is soft.
     """
     one_sided = (pair.eager.raised is None) != (pair.compiled.raised is None)
     oracles = (exceptions, global_states) if one_sided else ORACLES
     found = [difference for oracle in oracles for difference in oracle(pair)]
+    if soft := soft_kinds(pair.backend):
+        found = [replace(d, severity=SOFT) if is_soft(d.oracle, d.place.role, soft) else d for d in found]
     return tuple(sorted(found, key=lambda d: (d.severity is SOFT, _ORDER[d.oracle])))

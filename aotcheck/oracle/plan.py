@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,25 +12,47 @@ from aotcheck.backends import Promise
 from aotcheck.oracle.execute import Observation
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import TensorFacts, snapshot
-from aotcheck.program import Backward, Call, Graph, Of, Program, Step, build_call, scene_of
+from aotcheck.program import Backward, Call, Graph, Hook, Of, Probe, Program, Site, Step, build_call, scene_of
 
 
-def as_promised(program: Program, promises: frozenset[Promise]) -> tuple[Program, int]:
-    """``program`` without double backward, where that is not promised, and how many steps this changed."""
-    if Promise.DOUBLE_BACKWARD in promises:
-        return program, 0
-    changed = 0
-    calls = []
-    for call in program.calls:
-        steps = tuple(step for step in map(_once, call.steps) if step is not None)
-        changed += sum(_once(step) != step for step in call.steps)
-        calls.append(replace(call, steps=steps))
-    return (replace(program, calls=tuple(calls)), changed) if changed else (program, 0)
+def as_promised(program: Program, promises: frozenset[Promise]) -> tuple[Program, Mapping[Promise, int]]:
+    """``program`` without the steps that ask for what is not promised, and how many steps were left out or changed, by
+    promise.
+
+    Gradients: backwards, hooks and writes into gradients. Double backward: backwards of gradients, and what makes the
+    graphs for them. Aliasing: the caller's writes after a call.
+    """
+    changed: Counter[Promise] = Counter()
+
+    def asked(steps: tuple[Step, ...], after: bool) -> Iterator[Step]:
+        for step in steps:
+            promise, made = _as_promised(step, promises, after)
+            if promise is not None:
+                changed[promise] += 1
+            if made is not None:
+                yield made
+
+    calls = tuple(
+        replace(call, before=tuple(asked(call.before, False)), steps=tuple(asked(call.steps, True)))
+        for call in program.calls
+    )
+    return (replace(program, calls=calls), changed) if changed else (program, changed)
 
 
-def _once(step: Step) -> Step | None:
-    if not isinstance(step, Backward):
-        return step
+def _as_promised(step: Step, promises: frozenset[Promise], after: bool) -> tuple[Promise | None, Step | None]:
+    """The promise that a step would need and that is not given, and what is made in its place."""
+    gradients = isinstance(step, Backward | Hook) or step.site is Site.GRADIENT
+    if gradients and Promise.GRADIENTS not in promises:
+        return Promise.GRADIENTS, None
+    if isinstance(step, Probe) and after and Promise.ALIASING not in promises:
+        return Promise.ALIASING, None
+    if isinstance(step, Backward) and Promise.DOUBLE_BACKWARD not in promises:
+        made = _once(step)
+        return (None, step) if made == step else (Promise.DOUBLE_BACKWARD, made)
+    return None, step
+
+
+def _once(step: Backward) -> Backward | None:
     if step.of is not Of.OUTPUTS:
         return None
     graph = Graph.RETAINED if step.graph is Graph.CREATED else step.graph

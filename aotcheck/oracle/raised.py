@@ -36,11 +36,13 @@ class Raised:
         type: its class, qualified where it is not a builtin; wrappers of Dynamo's are taken off.
         message: its message, cut to a few lines.
         refusal: the reason, where it is ``aotcheck.UnsupportedError``.
+        classes: the names of its class and of those above it, each bare and qualified.
     """
 
     type: str
     message: str
     refusal: str = ""
+    classes: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -74,7 +76,9 @@ def raised(error: BaseException) -> Raised:
         message = str(inner)
     except Exception:  # an exception whose own __str__ fails must not take the oracle down
         message = ""
-    return Raised(name, "\n".join(map(_printable, message.splitlines()[:6]))[:1000], _refusal(inner))
+    text = "\n".join(map(_printable, message.splitlines()[:6]))[:1000]
+    classes = frozenset(n for c in kind.__mro__ for n in (c.__qualname__, f"{c.__module__}.{c.__qualname__}"))
+    return Raised(name, text, _refusal(inner), classes)
 
 
 def _printable(line: str) -> str:

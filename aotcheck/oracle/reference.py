@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from aotcheck.backends import Promise
-from aotcheck.backends.backend import EVERY_PROMISE
-from aotcheck.oracle.compare import Pair, compare
+from aotcheck.backends import Backend
+from aotcheck.oracle.compare import STRICT, Pair, compare
 from aotcheck.oracle.execute import Observation, identity, observe
 from aotcheck.oracle.kinds import OracleKind, Phase, Severity
 from aotcheck.oracle.undefined import (
@@ -77,8 +76,8 @@ class Reference:
             self._by_fill.append(_by_step(found))
         return True
 
-    def pair(self, index: int, compiled: Observation, promises: frozenset[Promise] = EVERY_PROMISE) -> Pair:
-        """What another run showed after the step ``index``, beside all that it is judged by."""
+    def pair(self, index: int, compiled: Observation, backend: Backend = STRICT) -> Pair:
+        """What ``backend`` showed after the step ``index``, beside all that it is judged by."""
         step = compiled.step
         known = all(step in fill for fill in self._by_fill)
         return Pair(
@@ -87,7 +86,7 @@ class Reference:
             tuple(fill[step] for fill in self._by_fill) if known else (),
             self._wide.get(step),
             self.exact,
-            promises,
+            backend,
         )
 
     @property

@@ -66,6 +66,7 @@ def compare_values(
     defined: torch.Tensor | None = None,
     reference: torch.Tensor | None = None,
     exact: bool = True,
+    rtol: float = 0.0,
 ) -> Comparison:
     """Compare two dense values of the same dtype and shape.
 
@@ -75,6 +76,7 @@ def compare_values(
         defined: bool, per element whether it is defined at all (Note [Undefined memory]); None for everywhere.
         reference: the float64 value, for inexact programs.
         exact: whether the values must be equal.
+        rtol: what floating values may differ by whatever the program, as a share of the largest magnitude.
     """
     if torch.equal(_bits(eager), _bits(compiled)):
         return EQUAL
@@ -83,6 +85,8 @@ def compare_values(
         same = same | ~defined
     if not exact and not bool(same.all()):
         same = same | _within(eager, compiled, reference)
+    if rtol and not bool(same.all()):
+        same = same | _near(eager, compiled, rtol)
     if bool(same.all()):
         zeros = _signs_differ(eager, compiled, defined) if exact else False
         return Comparison(Agreement.SIGNED_ZEROS, "0.0", "-0.0") if zeros else EQUAL
@@ -100,6 +104,17 @@ def _signs_differ(eager: torch.Tensor, compiled: torch.Tensor, defined: torch.Te
     if defined is not None:
         signs = signs & (defined.unsqueeze(-1) if eager.dtype.is_complex else defined)
     return bool(signs.any())
+
+
+def _near(eager: torch.Tensor, compiled: torch.Tensor, rtol: float) -> torch.Tensor:
+    """Per element whether the values differ by at most ``rtol`` of the largest magnitude that eager shows."""
+    dtype = eager.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.zeros(eager.shape, dtype=torch.bool, device=eager.device)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    e, c = eager.to(wide), compiled.to(wide)
+    finite = e.abs()[e.isfinite()]
+    return (c - e).abs() <= rtol * (float(finite.max()) if finite.numel() else 0.0)
 
 
 def _within(eager: torch.Tensor, compiled: torch.Tensor, reference: torch.Tensor | None) -> torch.Tensor:

@@ -12,8 +12,9 @@ import torch
 
 from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.compare import compare
-from aotcheck.oracle.execute import observe
+from aotcheck.oracle.execute import Observation, observe
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.needs import needs
 from aotcheck.oracle.plan import as_promised, calls_with_the_first_key
 from aotcheck.oracle.reference import Reference, may_leave_memory_undefined, upto
 from aotcheck.oracle.state import canary, global_state
@@ -27,6 +28,7 @@ class Outcome(Enum):
     DIFFERS = "differs"
     REFUSED = "refused"
     UNSTABLE = "unstable"
+    LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,13 @@ class Verdict:
 
     Args:
         outcome: DIFFERS iff there is a hard difference; REFUSED where the backend said that it does not support the
-            program; UNSTABLE where eager does not agree with itself.
+            program; UNSTABLE where eager does not agree with itself; LEFT_OUT where the program needs what the backend
+            does not promise.
         hard: hard differences of the first step that has any, causes before consequences.
         soft: soft differences of all steps up to it, one per kind.
         refusals: the reasons of refusals.
         left_out: how many calls or steps were not made, or made otherwise, by the promise that the backend does not
-            give.
+            give; of a program that is left out as a whole, 1 for each promise that it needs.
         poisoned: the process is not fit for another program: the canary fails, or global state is not as it was.
         eager_refuses: the function raises in eager, in a call that the backend was made to do too.
     """
@@ -76,7 +79,7 @@ class _Check:
     def __init__(self, program: Program, backend: Backend, device: torch.device) -> None:
         self.program, changed = as_promised(program, backend.promises)
         self.backend, self.device = backend, device
-        self.left_out: dict[Promise, int] = {Promise.DOUBLE_BACKWARD: changed} if changed else {}
+        self.left_out: dict[Promise, int] = dict(changed)
         self.calls = len(program.calls)
         self.soft: dict[OracleKind, Difference] = {}
         self.eager_refuses = False
@@ -89,6 +92,8 @@ class _Check:
             if made < self.calls:
                 self.left_out[Promise.GUARDS] = self.calls - made
             self.calls = reference.calls = made
+        if needed := needs(self.program, reference.eager, self.backend.promises, self.device):
+            return Verdict(Outcome.LEFT_OUT, left_out=tuple((promise, 1) for promise in needed))
         left_out = tuple(self.left_out.items())
         if may_leave_memory_undefined(self.program):
             reference.fill()
@@ -124,15 +129,17 @@ class _Check:
         for index, compiled in enumerate(upto(observe(self.program, self.backend.compile, self.device), self.calls)):
             expected = reference.eager[index]
             self.eager_refuses |= expected.phase is Phase.FORWARD and expected.raised is not None
-            if compiled.raised is not None and compiled.raised.refusal:
-                return (), compiled.raised.refusal
-            found = compare(reference.pair(index, compiled, self.backend.promises))
+            if reason := _refusal(expected, compiled, self.backend):
+                return (), reason
+            found = compare(reference.pair(index, compiled, self.backend))
             for difference in found:
                 if difference.severity is Severity.SOFT:
                     self.soft.setdefault(difference.oracle, difference)
             hard = tuple(d for d in found if d.severity is Severity.HARD)
             if hard:
                 return hard, ""
+            if any(d.oracle is OracleKind.EXCEPTION for d in found):
+                break  # a soft one: from here on the two runs make different steps
         return (), ""
 
     def _poison(self, before: object) -> Difference | None:
@@ -143,6 +150,16 @@ class _Check:
         place = Place(Role.PROCESS, call=0, phase=Phase.FORWARD)
         text = wrong or "global state has changed"
         return Difference(OracleKind.POISONING, Severity.HARD, place, "leaves the process as it was", text)
+
+
+def _refusal(eager: Observation, compiled: Observation, backend: Backend) -> str:
+    """Why the backend does not support the program, if that is what it says by raising."""
+    raised = compiled.raised
+    if raised is None or raised.refusal:
+        return "" if raised is None else raised.refusal
+    if raised.classes.isdisjoint(backend.refuses) or (eager.raised and eager.raised.type == raised.type):
+        return ""
+    return raised.key
 
 
 def _grown(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import linecache
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -53,6 +53,7 @@ HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read ba
 SECOND_PART_MARK = "# -- harness 1: its second part\n"
 SUBCLASSES_MARK = "# -- subclasses 1: canonical text, ignored when the file is read back"
 FUNCTIONS_MARK = "# -- functions 1: canonical text, ignored when the file is read back"
+TOLERANCES_MARK = "# -- tolerances 1: canonical text, ignored when the file is read back"
 
 
 @lru_cache(maxsize=1024)
@@ -238,6 +239,12 @@ def _functions() -> str:
 
 
 @lru_cache(maxsize=1)
+def _tolerances() -> str:
+    text = Path(__file__).with_name("tolerant.py").read_text(encoding="utf-8")
+    return text[text.index(TOLERANCES_MARK) :]
+
+
+@lru_cache(maxsize=1)
 def _wrapped() -> str:
     text = Path(__file__).with_name("wrapped.py").read_text(encoding="utf-8")
     return text[text.index(SUBCLASSES_MARK) :]
@@ -272,13 +279,22 @@ def _modules(program: Program) -> list[str]:
     return sorted(r for r in _roots(program) - {*FUNCTIONS, NAMESPACE} if r != "torch" and not r.startswith("torch."))
 
 
-def emit(program: Program, header: Mapping[str, object] | None = None, backend: str | None = None) -> str:
+def emit(
+    program: Program,
+    header: Mapping[str, object] | None = None,
+    backend: str | None = None,
+    *,
+    soft: Iterable[str] = (),
+    rtol: float = 0.0,
+) -> str:
     """The program as its canonical script, which runs on its own and needs only torch.
 
     Args:
         program: what to write.
         header: further TOML entries for the block at the top (strings, numbers, booleans, lists, tables).
         backend: what the script compares eager with when run (default ``aot_function``).
+        soft: kinds of differences that the script does not tell, as ``stride`` or ``stride of output``.
+        rtol: floating values are equal if they differ by at most this much of the largest magnitude in their tensor.
     """
     entries: dict[str, object] = {"format": FORMAT, **(header or {})}
     top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "", "import torch"]
@@ -288,9 +304,15 @@ def emit(program: Program, header: Mapping[str, object] | None = None, backend: 
     parts.append(body_source(program) + "\n")
     parts.append("\n".join(["CALLS = [", *(_call_source(c, i) for i, c in enumerate(program.calls)), "]", "", ""]))
     compare = f'main(f, CALLS, "{backend or "aot_function"}", {exact(program)})'
-    ending = f'if __name__ == "__main__":\n    sys.exit(1 if {compare} else 0)'
+    kinds = sorted(soft)
+    tolerates = bool(kinds or rtol)
+    tolerated = (
+        f"    tolerate({{{', '.join(map(quote, kinds))}}}, {rtol!r})\n" if kinds else f"    tolerate(set(), {rtol!r})\n"
+    )
+    ending = f'if __name__ == "__main__":\n{tolerated * tolerates}    sys.exit(1 if {compare} else 0)'
     called = ["", "", _functions()] if _roots(program) & set(FUNCTIONS) else []
-    return "\n".join([*parts, _harness(), *called, *_subclasses(program), "", ending, ""])
+    tolerances = ["", "", _tolerances()] if tolerates else []
+    return "\n".join([*parts, _harness(), *called, *_subclasses(program), *tolerances, "", ending, ""])
 
 
 @lru_cache(maxsize=512)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.backends import require_device, resolve
+from aotcheck.backends import Expectations, require_device, resolve
 from aotcheck.minimize import Limits, Subject
 from aotcheck.minimize.isolated import workers
 from aotcheck.oracle import Severity, compare
@@ -89,11 +89,12 @@ def illustrated(sources: Iterable[str], backend: str, device: str, memory: int) 
 
 def illustrate(source: str, backend: str, device: str) -> Illustration:
     """Run a script's program in eager and on a backend up to the first step that differs, and describe both."""
-    program, compiled, on = parse(source).program, resolve(backend), require_device(device)
+    parsed, on = parse(source), require_device(device)
+    program, compiled = parsed.program, resolve(backend, Expectations.of_header(parsed.header))
     compiled.reset()
     expected = list(observe(program, identity, on))
     for eager, other in zip(expected, observe(program, compiled.compile, on), strict=False):
-        found = [d for d in compare(Pair(eager, other)) if d.severity is Severity.HARD]
+        found = [d for d in compare(Pair(eager, other, backend=compiled)) if d.severity is Severity.HARD]
         if found:
             return Illustration(
                 step=f"{eager.phase.value} of call {eager.call + 1}",

@@ -150,6 +150,8 @@ def _progress(tally: Tally) -> str:
         f"{tally.refused} refused ({tally.share(tally.refused):.1%})",
         f"{tally.outcomes[Outcome.UNSTABLE.value]} unstable",
     ]
+    if left_out := tally.outcomes[Outcome.LEFT_OUT.value]:
+        parts.append(f"{left_out} left out ({tally.share(left_out):.1%})")
     if tally.keys and tally.ending is None:
         parts.append(f"{len(tally.scripts)} of their first scripts run alone")
     if tally.signatures:
@@ -177,8 +179,8 @@ def _figures(tally: Tally) -> list[Text]:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.refusals.most_common())
         parts.append(Text(f"refused: {reasons}", style="yellow"))
     if tally.left_out:
-        promises = ", ".join(f"{count} (no {promise})" for promise, count in tally.left_out.most_common())
-        parts.append(Text(f"calls not made, as the backend does not promise to get them right: {promises}"))
+        promises = ", ".join(f"{promise} {count}" for promise, count in tally.left_out.most_common())
+        parts.append(Text(f"left out, as the backend does not promise it: {promises}"))
     if tally.soft:
         by_oracle: dict[str, int] = {}
         for key, count in tally.soft.items():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from aotcheck.backends import Backend, Promise
+from aotcheck.backends import EVERY_PROMISE, Backend, Promise
 from aotcheck.oracle import OracleKind, Outcome, Pair, Severity, check, compare
 from aotcheck.oracle.execute import observe
 from aotcheck.oracle.raised import Raised
@@ -331,7 +331,7 @@ def test_a_refusal_that_ran_eagerly_is_counted() -> None:
 def test_calls_that_a_backend_makes_no_promise_for_are_left_out_and_counted() -> None:
     other = program(op("v0", "torch.mul", X, 2), size=(3,))
     two = dataclasses.replace(DOUBLE, calls=(*DOUBLE.calls, *DOUBLE.calls, *other.calls))
-    backend = Backend("no guards", second_shape_wrong, promises=frozenset({Promise.CONTAINERS}))
+    backend = Backend("no guards", second_shape_wrong, promises=EVERY_PROMISE - {Promise.GUARDS})
     verdict = check(two, backend, torch.device("cpu"))
     assert verdict.outcome is Outcome.AGREES
     assert verdict.left_out == ((Promise.GUARDS, 1),)

@@ -57,7 +57,7 @@ def test_torchs_aot_function_does_not_promise_guards() -> None:
 
 def test_a_module_may_name_a_function_or_a_backend() -> None:
     assert resolve("tests.meta.planted:doubles").compile(lambda: torch.ones(1))() == 2
-    assert resolve("tests.unit.backends.test_registry:mine").name == "mine"
+    assert resolve("tests.unit.backends.test_registry:mine").name == "tests.unit.backends.test_registry:mine"
 
 
 @pytest.mark.parametrize("name", ["", ":", "eagre", "os:", "os:path.nothing", "os:sep"])

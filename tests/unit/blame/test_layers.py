@@ -27,7 +27,9 @@ def planted_in(
     monkeypatch: pytest.MonkeyPatch, faults: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]
 ) -> None:
     """Backends that are the identity, but for some."""
-    monkeypatch.setattr(layers, "resolve", lambda name: Backend(name, faults.get(name, planted.identity)))
+    monkeypatch.setattr(
+        layers, "resolve", lambda name, expectations=None: Backend(name, faults.get(name, planted.identity))
+    )
 
 
 @pytest.mark.parametrize("lowest", range(4))

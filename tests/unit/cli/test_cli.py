@@ -54,6 +54,14 @@ def test_a_strategy_that_is_not_there_is_named() -> None:
     assert_one_line(run("fuzz", "--backend", "eager", "--strategy", "nowhere:x"), "nowhere")
 
 
+def test_what_a_backend_may_leave_out_is_named() -> None:
+    fuzz = ("fuzz", "--backend", "eager")
+    assert_one_line(run(*fuzz, "--without", "gradients,guard"), "--without", "'guard'", "guards", "input-mutation")
+    assert_one_line(run(*fuzz, "--ignore", "strides"), "unknown kind of difference 'strides'", "stride")
+    assert_one_line(run(*fuzz, "--ignore", "crash"), "unknown kind of difference 'crash'")
+    assert_one_line(run(*fuzz, "--rtol", "much"), "rtol")
+
+
 def test_a_duration_is_read_with_its_unit() -> None:
     assert (seconds("90"), seconds("90s"), seconds("10m"), seconds("2h")) == (90, 90, 600, 7200)
     assert run("fuzz", "--time", "soon").exit_code == 2
