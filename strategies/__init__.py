@@ -83,7 +83,14 @@ _INFERENCE = replace(
     training=Training.NOTHING,
     dtypes=DTYPES - {"complex64", "complex128"},
 )
-_FUNCTIONAL_TRAINING = replace(_ONE_CALL, idioms=0, writes=Writes.NOTHING, training=Training.ONE_BACKWARD)
+_FUNCTIONAL_TRAINING = replace(
+    _ONE_CALL,
+    idioms=0,
+    writes=Writes.NOTHING,
+    training=Training.ONE_BACKWARD,
+    # A graph of ATen ops cuts no history by `.data`; torch has no derivative for a `randint_like` that stays one op.
+    without_ops={"Tensor.data", "torch.randint_like"},
+)
 _LOCAL_WRITES = replace(
     _ONE_CALL,
     writes=Writes.LOCAL,

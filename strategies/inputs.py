@@ -27,6 +27,7 @@ from aotcheck.program import (
 from aotcheck.program.subclasses import subclasses
 from strategies.chooser import Chooser
 from strategies.profile import Profile, Training
+from strategies.selection import selection_of
 
 __all__ = ["ELEMENT_TYPES", "Drawing", "contiguous", "data"]
 
@@ -86,6 +87,7 @@ class Drawing:
 
     def __init__(self, choose: Chooser, profile: Profile) -> None:
         self.choose, self.training = choose, profile.training
+        self.nests = selection_of(profile).allows("getitem")
         self.dtypes_drawn = tuple(dtype for dtype in _DTYPES if dtype in profile.dtypes)
         self.storages: list[Storage] = []
         self.tensors: list[Strided] = []
@@ -427,7 +429,7 @@ class Drawing:
         if len(args) > 1 and self.choose.chance(20):
             k = self.choose.below(len(args))  # views before their bases
             args = [*args[k:], *args[:k]]
-        if self.choose.likely(20 if len(args) > 1 else 6, *_NESTED.values()):
+        if self.nests and self.choose.likely(20 if len(args) > 1 else 6, *_NESTED.values()):
             k = self.choose.between(min(1, len(args) - 1), len(args) - 1)
             inner = tuple(args[k:])
             nested: tuple[Expr, ...] = (

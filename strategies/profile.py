@@ -94,9 +94,11 @@ class Profile:
         training: what is trained.
         ops: the ops that a body is drawn of, by path (``torch.add``) or by name (``add``, all that are called so);
             None for every op. Constants that such an op needs (index tensors, masks, weights of ones) are made by
-            ``torch.tensor``, ``torch.ge`` and ``torch.ones`` all the same, unless ``without_ops`` names those.
+            ``torch.tensor``, ``torch.ge`` and ``torch.ones`` all the same, unless ``without_ops`` names those. Without
+            ``getitem`` no argument is a list, a tuple or a dict.
         without_ops: ops that are left out, named in the same way.
-        groups: the groups of ops (:class:`aotcheck.program.ops.Group`) that a body is drawn of.
+        groups: the groups of ops (:class:`aotcheck.program.ops.Group`) that a body is drawn of. Without CONTAINER no
+            list or dict of the caller's is written, nor returned as it is.
         favoured: those of them that are drawn three times as often as they would be.
         inputs: the families of arguments.
         dtypes: the dtypes of arguments and of all that a body makes of them.

@@ -238,7 +238,7 @@ class _Drawer:
             value = self.state.env.get(call.target)
             if isinstance(value, tuple | list) and value:
                 item = Literal(self.choose.below(len(value)))
-                self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(call.target), item)), needed=True)
+                self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(call.target), item)))
         return True
 
     def outputs(self) -> Expr:
@@ -257,6 +257,8 @@ class _Drawer:
         for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
         containers = [name for name, value in self.state.env.items() if isinstance(value, list | dict | tuple)]
+        if Group.CONTAINER not in self.profile.groups:
+            containers = []
         if containers and self.choose.likely(30, "output:container-of-caller"):
             chosen.append(Ref(self.choose.one(containers)))
         if (freed := self.state.freed()) and self.choose.likely(30, "output:freed"):

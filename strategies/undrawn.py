@@ -64,6 +64,8 @@ def _by_ops(profile: Profile, selection: Selection) -> Iterator[str]:
     for trait, path in (("op:data", "Tensor.data="), ("op:swap", "torch.utils.swap_tensors")):
         if not selection.allows(path):
             yield trait
+    if Group.CONTAINER not in profile.groups:
+        yield "output:container-of-caller"
     if profile.writes is not Writes.ANYTHING:
         yield from ("end:mutated", "end:metadata-changed")
 
