@@ -1,16 +1,15 @@
-"""The pytest plugin: options for fuzzing, Hypothesis profiles, and blocks shared out to xdist's workers."""
+"""The pytest plugin: options for fuzzing, and blocks shared out to xdist's workers."""
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hypothesis
 import pytest
-from hypothesis import HealthCheck
 
 if TYPE_CHECKING:
     from aotcheck.checking import Report
@@ -19,13 +18,38 @@ if TYPE_CHECKING:
 EXAMPLES = 300
 STRATEGY = "strategies:settled"
 
-PROFILES = {"dev": 50, "ci": 300, "nightly": 5000}
-"""Hypothesis profiles, with how many examples each gives a property."""
+
+@dataclass(frozen=True)
+class Option:
+    """An option of the command line.
+
+    Args:
+        name: what it is called, behind ``--aotcheck-``.
+        help: what it says, for ``pytest --help``.
+        default: its value where it is not given.
+        type: what its text is converted to.
+    """
+
+    name: str
+    help: str
+    default: object
+    type: Callable[[str], object] = str
+
+
+OPTIONS = (
+    Option("backend", "backend to fuzz: a name or module:callable (default: %(default)s)", "aotcheck"),
+    Option("device", "device to fuzz on (default: %(default)s)", "cpu"),
+    Option("fuzz-examples", "programs in all (default: %(default)s)", EXAMPLES, int),
+    Option("fuzz-time", "go on for so long instead: 90s, 10m, 2h", None),
+    Option("fuzz-seed", "decides the programs (default: %(default)s)", 0, int),
+    Option("fuzz-out", "where findings go (default: %(default)s)", "reports/pytest"),
+    Option("fuzz-strategy", "what draws programs, as module:attribute (default: %(default)s)", STRATEGY),
+)
 
 
 @dataclass(frozen=True)
 class FuzzOptions:
-    """What the command line asks of ``tests/fuzz``.
+    """What the command line asks of :mod:`aotcheck.fuzzing`.
 
     Args:
         backend: the backend to test.
@@ -34,6 +58,7 @@ class FuzzOptions:
         examples: how many programs, over all of xdist's workers.
         seconds: how long all workers together go on instead, if given.
         folder: where findings are written.
+        strategy: ``module:attribute`` of what draws the programs.
     """
 
     backend: str
@@ -42,48 +67,34 @@ class FuzzOptions:
     examples: int
     seconds: float | None
     folder: Path
+    strategy: str
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the fuzzer. Plain names where pytest and its plugins leave them free."""
+    """Options of the fuzzer, all with our name in front: other plugins and conftests have options too."""
     group = parser.getgroup("aotcheck", "aotcheck: fuzzing of PyTorch compilers")
-    group.addoption("--backend", default="aotcheck", help="backend to fuzz: a name or module:callable")
-    group.addoption("--device", default="cpu", help="device to fuzz on")
-    group.addoption("--fuzz-examples", type=int, default=EXAMPLES, help="programs in all (default: %(default)s)")
-    group.addoption("--fuzz-time", default=None, help="go on for so long instead: 90s, 10m, 2h")
-    group.addoption("--fuzz-seed", type=int, default=0, help="decides the programs (default: %(default)s)")
-    group.addoption("--fuzz-out", default="reports/pytest", help="where findings go (default: %(default)s)")
+    for option in OPTIONS:
+        group.addoption(f"--aotcheck-{option.name}", type=option.type, default=option.default, help=option.help)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the Hypothesis profiles; ``HYPOTHESIS_PROFILE`` or ``--hypothesis-profile`` chooses."""
-    for name, examples in PROFILES.items():
-        hypothesis.settings.register_profile(
-            name,
-            max_examples=examples,
-            deadline=None,
-            derandomize=name == "ci",
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        )
-    if not config.getoption("--hypothesis-profile", None):
-        hypothesis.settings.load_profile(
-            os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
-        )
+def _option(config: pytest.Config, name: str) -> Any:
+    """What the command line says of an option of ours."""
+    return config.getoption(f"--aotcheck-{name}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per block, or with ``--fuzz-time`` one test per worker."""
+    """One test per block, or with ``--aotcheck-fuzz-time`` one test per worker."""
     if "fuzz_blocks" not in metafunc.fixturenames:
         return
     from aotcheck.campaign.settings import BLOCK_SIZE
 
     config = metafunc.config
-    if config.getoption("--fuzz-time") is not None:
+    if _option(config, "fuzz-time") is not None:
         workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
         ids = [f"share-{i + 1}-of-{workers}" for i in range(workers)]
         metafunc.parametrize("fuzz_blocks", [None] * workers, ids=ids, indirect=True)
     else:
-        wanted = max(config.getoption("--fuzz-examples"), 1)
+        wanted = max(_option(config, "fuzz-examples"), 1)
         blocks = range(-(-wanted // BLOCK_SIZE))
         budgets = [(i, min(BLOCK_SIZE, wanted - i * BLOCK_SIZE)) for i in blocks]
         metafunc.parametrize("fuzz_blocks", budgets, ids=[f"block-{i}" for i in blocks], indirect=True)
@@ -95,8 +106,8 @@ def fuzz_blocks(
 ) -> Iterator[tuple[int, int]]:
     """The blocks of a test, each with how many of its programs are wanted.
 
-    With ``--fuzz-time`` they are taken, one at a time, from all that there are, by whichever of xdist's workers is
-    free, until the time of all of them is up: it begins with the first.
+    With ``--aotcheck-fuzz-time`` they are taken, one at a time, from all that there are, by whichever of xdist's
+    workers is free, until the time of all of them is up: it begins with the first.
     """
     from aotcheck.campaign.claims import Claims
     from aotcheck.campaign.settings import BLOCK_SIZE
@@ -116,44 +127,45 @@ def fuzz_options(pytestconfig: pytest.Config) -> FuzzOptions:
     from aotcheck.backends import BackendError, DeviceUnavailableError, require_device, resolve
     from aotcheck.cli import seconds
 
-    options = pytestconfig.getoption
-    duration = options("--fuzz-time")
+    options = functools.partial(_option, pytestconfig)
+    duration = options("fuzz-time")
     limit, absent, wrong = None, "", ""
     try:
-        require_device(options("--device"))
-        resolve(options("--backend"))
+        require_device(options("device"))
+        resolve(options("backend"))
         limit = seconds(duration) if duration is not None else None
-        Path(options("--fuzz-out")).mkdir(parents=True, exist_ok=True)
+        Path(options("fuzz-out")).mkdir(parents=True, exist_ok=True)
     except DeviceUnavailableError as error:
         absent = str(error)
     except BackendError as error:
         wrong = str(error)
     except OSError as error:
-        wrong = f"--fuzz-out: cannot write to '{options('--fuzz-out')}': {error.strerror}"
+        wrong = f"--aotcheck-fuzz-out: cannot write to '{options('fuzz-out')}': {error.strerror}"
     except ValueError:
-        wrong = f"--fuzz-time: '{duration}' is not a duration; write 90, 90s, 10m or 2h"
+        wrong = f"--aotcheck-fuzz-time: '{duration}' is not a duration; write 90, 90s, 10m or 2h"
     if absent:
         pytest.skip(absent)
     if wrong:  # outside of the handlers, whose errors pytest would show too
         pytest.fail(wrong, pytrace=False)
     return FuzzOptions(
-        backend=options("--backend"),
-        device=options("--device"),
-        seed=options("--fuzz-seed"),
-        examples=options("--fuzz-examples"),
+        backend=options("backend"),
+        device=options("device"),
+        seed=options("fuzz-seed"),
+        examples=options("fuzz-examples"),
         seconds=limit,
-        folder=Path(options("--fuzz-out")),
+        folder=Path(options("fuzz-out")),
+        strategy=options("fuzz-strategy"),
     )
 
 
 @pytest.fixture
 def check_compiled(pytestconfig: pytest.Config) -> Callable[..., Report]:
-    """:func:`aotcheck.check` on ``--backend`` and ``--device``, unless told otherwise; raises what differs."""
+    """:func:`aotcheck.check` on the plugin's backend and device, unless told otherwise; raises what differs."""
 
     def checked(function: Callable[..., Any], make_inputs: Given, **options: Any) -> Report:
         from aotcheck.checking import check
 
-        chosen = {name: pytestconfig.getoption(f"--{name}") for name in ("backend", "device")}
+        chosen = {name: _option(pytestconfig, name) for name in ("backend", "device")}
         report = check(function, make_inputs, **{**chosen, **options})
         report.raise_for_differences()
         return report

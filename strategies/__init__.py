@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from aotcheck.program import Program
 from aotcheck.program.ops import Group
-from strategies.profile import DTYPES, Family, Profile, Training, Writes
-from strategies.programs import programs
-from strategies.undrawn import undrawn
+
+from .profile import DTYPES, Family, Profile, Training, Writes
+from .programs import programs
+from .undrawn import undrawn
 
 __all__ = [
     "FLOORS",

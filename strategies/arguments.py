@@ -7,9 +7,10 @@ from typing import Any
 
 from aotcheck.program import Expr
 from aotcheck.program.ops import Kind, Op, Param
-from strategies.chooser import Chooser
-from strategies.kinds import Arguments, Impossible, ints, literal
-from strategies.state import State
+
+from .chooser import Chooser
+from .kinds import Arguments, Impossible, ints, literal
+from .state import State
 
 __all__ = ["Impossible", "draw_arguments"]
 

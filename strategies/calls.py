@@ -42,9 +42,10 @@ from aotcheck.program import (
 )
 from aotcheck.program.memory import hook_may_be_misplaced, size_of
 from aotcheck.program.ops import Group, find
-from strategies.chooser import Chooser
-from strategies.inputs import contiguous, data
-from strategies.plans import (
+
+from .chooser import Chooser
+from .inputs import contiguous, data
+from .plans import (
     Sides,
     draw_around,
     draw_before,
@@ -52,8 +53,8 @@ from strategies.plans import (
     draw_steps,
     with_trained_cotangents,
 )
-from strategies.profile import Profile, Training
-from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
+from .profile import Profile, Training
+from .state import EXPECTED, fragile, hazardous, perilous, tidy
 
 __all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train", "untrained"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from aotcheck.program import Inputs
-from strategies.chooser import Chooser
-from strategies.inputs import ELEMENT_TYPES, Drawing
-from strategies.profile import Profile, Training
+
+from .chooser import Chooser
+from .inputs import ELEMENT_TYPES, Drawing
+from .profile import Profile, Training
 
 __all__ = ["draw_inputs"]
 

@@ -13,9 +13,10 @@ import torch
 from aotcheck.program import Context, DType, Expr, GradMode, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
 from aotcheck.program.memory import address, extent_in_bytes, size_of
 from aotcheck.program.ops import find
-from strategies.arguments import Impossible
-from strategies.chooser import Chooser
-from strategies.state import EXPECTED, Outcome, State, overlaps_itself
+
+from .arguments import Impossible
+from .chooser import Chooser
+from .state import EXPECTED, Outcome, State, overlaps_itself
 
 __all__ = ["IDIOMS", "INSIDE", "Idiom", "draw_idiom"]
 

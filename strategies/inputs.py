@@ -25,9 +25,10 @@ from aotcheck.program import (
     TupleExpr,
 )
 from aotcheck.program.subclasses import subclasses
-from strategies.chooser import Chooser
-from strategies.profile import Profile, Training
-from strategies.selection import selection_of
+
+from .chooser import Chooser
+from .profile import Profile, Training
+from .selection import selection_of
 
 __all__ = ["ELEMENT_TYPES", "Drawing", "contiguous", "data"]
 

@@ -22,10 +22,11 @@ from aotcheck.program import (
 )
 from aotcheck.program.memory import extent_in_bytes, size_of
 from aotcheck.program.ops import Form, Group, Kind, Op, find
-from strategies.chooser import Chooser
-from strategies.exprs import broadcasts, compatible, dtype_expr, ints, literal, overlong, python_value
-from strategies.selection import mutates
-from strategies.state import Outcome, State, overlaps_itself
+
+from .chooser import Chooser
+from .exprs import broadcasts, compatible, dtype_expr, ints, literal, overlong, python_value
+from .selection import mutates
+from .state import Outcome, State, overlaps_itself
 
 __all__ = ["Arguments", "Impossible", "ints", "literal"]
 

@@ -24,8 +24,9 @@ from aotcheck.program import (
     Way,
     Write,
 )
-from strategies.chooser import Chooser
-from strategies.profile import Profile
+
+from .chooser import Chooser
+from .profile import Profile
 
 __all__ = ["Sides", "draw_around", "draw_before", "draw_one_backward", "draw_steps", "with_trained_cotangents"]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
 from aotcheck.program.ops import Group
-from strategies.names import one_of, paths_named
+
+from .names import one_of, paths_named
 
 __all__ = ["DTYPES", "Family", "Profile", "Training", "Writes"]
 

@@ -26,17 +26,18 @@ from aotcheck.program import (
 )
 from aotcheck.program.memory import address, fits
 from aotcheck.program.ops import Group, find
-from strategies.arguments import Impossible, draw_arguments
-from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
-from strategies.chooser import Chooser
-from strategies.families import draw_inputs
-from strategies.idioms import draw_idiom
-from strategies.plans import Sides
-from strategies.profile import Profile, Training
-from strategies.refusals import draw_refusal
-from strategies.selection import Selection, selection_of
-from strategies.state import EXPECTED, Ended, Outcome, State
-from strategies.undrawn import undrawn
+
+from .arguments import Impossible, draw_arguments
+from .calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
+from .chooser import Chooser
+from .families import draw_inputs
+from .idioms import draw_idiom
+from .plans import Sides
+from .profile import Profile, Training
+from .refusals import draw_refusal
+from .selection import Selection, selection_of
+from .state import EXPECTED, Ended, Outcome, State
+from .undrawn import undrawn
 
 __all__ = ["programs"]
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 
 from aotcheck.program import DType, Expr, Literal, OpCall, Ref, TupleExpr
-from strategies.chooser import Chooser
-from strategies.state import Outcome, State
+
+from .chooser import Chooser
+from .state import Outcome, State
 
 __all__ = ["draw_refusal"]
 

@@ -11,8 +11,9 @@ import torch
 from aotcheck.program import OpCall, evaluate
 from aotcheck.program.memory import address, tensors_of
 from aotcheck.program.ops import Group, Kind, Op, Work, find, ops
-from strategies.names import paths_named
-from strategies.profile import DTYPES, Profile, Training, Writes
+
+from .names import paths_named
+from .profile import DTYPES, Profile, Training, Writes
 
 __all__ = ["Selection", "mutates", "selection_of"]
 

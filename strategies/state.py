@@ -50,8 +50,9 @@ from aotcheck.program.memory import (
 from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 from aotcheck.program.subclasses import held
-from strategies.profile import Profile
-from strategies.selection import Selection, selection_of
+
+from .profile import Profile
+from .selection import Selection, selection_of
 
 __all__ = ["EXPECTED", "Ended", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from aotcheck.program.ops import Group
 from aotcheck.program.traits import TRAITS
-from strategies.profile import Family, Profile, Training, Writes
-from strategies.selection import Selection, selection_of
+
+from .profile import Family, Profile, Training, Writes
+from .selection import Selection, selection_of
 
 __all__ = ["undrawn"]
 

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import torch
 
+from aotcheck.pytest_plugin import OPTIONS
+
 torch.set_num_threads(1)
+
+PROFILES = {"dev": 50, "ci": 300, "nightly": 5000}
+"""Hypothesis profiles, with how many examples each gives a property."""
+
+for _name, _examples in PROFILES.items():
+    hypothesis.settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        derandomize=_name == "ci",
+        suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """``HYPOTHESIS_PROFILE`` or ``--hypothesis-profile`` chooses a profile."""
+    if not config.getoption("--hypothesis-profile", None):
+        hypothesis.settings.load_profile(
+            os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+        )
 
 
 @pytest.fixture(
@@ -22,6 +46,15 @@ def device(request: pytest.FixtureRequest) -> str:
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device on this machine")
     return str(request.param)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The plugin's options by short names, ``--backend`` for ``--aotcheck-backend``: here nobody else has them."""
+    group = parser.getgroup("aotcheck")
+    for option in OPTIONS:
+        dest = f"aotcheck-{option.name}".replace("-", "_")
+        same = f"short for --aotcheck-{option.name}"
+        group.addoption(f"--{option.name}", dest=dest, type=option.type, default=argparse.SUPPRESS, help=same)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from aotcheck.campaign.settings import SettingsError
+from aotcheck.named import module_of
 from aotcheck.program import Feature
 from aotcheck.program.traits import TRAITS
 
@@ -83,6 +83,6 @@ def _of_strategy(spec: str, attribute: str) -> Any:
 
 def _module(spec: str) -> Any:
     try:
-        return importlib.import_module(spec.partition(":")[0])
+        return module_of(spec)
     except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise SettingsError(f"strategy '{spec}' cannot be imported: {' '.join(str(error).split())}") from error

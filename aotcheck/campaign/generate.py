@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.strategies import SearchStrategy
 
 from aotcheck.campaign.settings import BLOCK_SIZE, SettingsError
+from aotcheck.named import module_of
 from aotcheck.program import Program
 
 
@@ -30,9 +30,8 @@ def load_strategy(spec: str, wanted: tuple[tuple[str, str], ...] = ()) -> Search
     Raises:
         SettingsError: there is no such thing.
     """
-    module, _, attribute = spec.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        found: Any = getattr(module_of(spec), spec.partition(":")[2])
     except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise SettingsError(f"strategy '{spec}' cannot be imported: {' '.join(str(error).split())}") from error
     if isinstance(found, SearchStrategy):

@@ -28,7 +28,7 @@ STRATEGY = "strategies:programs"
 CORPUS = Path("corpus")
 """Where the corpus is, seen from where commands are run."""
 
-INSPECTION = "strategies.calls:inspect"
+INSPECTION = "aotcheck_strategies.calls:inspect"
 """What says whether a program has a well-defined outcome: what is drawn passes it, and so must what is minimized."""
 
 

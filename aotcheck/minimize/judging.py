@@ -10,7 +10,6 @@ Note [Valid candidates]
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 from aotcheck.backends import EVERYTHING, Backend, Expectations, require_device, resolve
+from aotcheck.named import module_of
 from aotcheck.oracle import CoarseKey, check
 from aotcheck.oracle.execute import observe
 from aotcheck.program import Program
@@ -94,9 +94,8 @@ def load_inspection(spec: str) -> Inspection:
     """
     if not spec:
         return lambda program: None
-    module, _, attribute = spec.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        found: Any = getattr(module_of(spec), spec.partition(":")[2])
     except (ImportError, AttributeError, ValueError) as error:
         raise InspectionError(f"inspection '{spec}' cannot be imported: {error}") from error
     if not callable(found):
