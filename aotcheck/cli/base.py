@@ -42,6 +42,19 @@ class Usage(click.ClickException):
         click.echo(f"aotcheck: {self.message}", err=True)
 
 
+corpus_option = click.option(
+    "--corpus", type=click.Path(path_type=Path), help=f"Folder of known bugs. Default: {CORPUS}, where there is one."
+)
+"""The option of what :func:`corpus_folder` takes."""
+
+
+def corpus_folder(given: Path | None) -> Path | None:
+    """The corpus: the folder that was given, else ``corpus`` where commands are run, if it is there."""
+    if given is not None and not given.is_dir():
+        raise Usage(f"--corpus {given}: no such folder")
+    return given or (CORPUS if CORPUS.is_dir() else None)
+
+
 class Seconds(click.ParamType[float]):
     """A duration: ``90``, ``90s``, ``10m``, ``2h``."""
 

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import CORPUS, INSPECTION, STRATEGY, Gibibytes, Seconds, Usage, stopping_on_interrupt
+from aotcheck.cli.base import (
+    INSPECTION,
+    STRATEGY,
+    Gibibytes,
+    Seconds,
+    Usage,
+    corpus_folder,
+    corpus_option,
+    stopping_on_interrupt,
+)
 from aotcheck.cli.report import write_reports
 
 if TYPE_CHECKING:
@@ -59,6 +68,7 @@ def _separated(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 @click.option("--ignore", multiple=True, metavar="KIND", callback=_separated, help="Differences that are no findings.")
 @click.option("--rtol", type=click.FloatRange(min=0, max=1), default=0.0, help="Of the largest magnitude in a tensor.")
 @click.option("--refuses", multiple=True, metavar="EXCEPTION", help="Raised by it: a refusal. Repeatable.")
+@corpus_option
 def fuzz(
     backend: str,
     device: str,
@@ -77,6 +87,7 @@ def fuzz(
     ignore: tuple[str, ...],
     rtol: float,
     refuses: tuple[str, ...],
+    corpus: Path | None,
 ) -> None:
     """Run random programs through a backend and compare everything observable with eager.
 
@@ -113,7 +124,7 @@ def fuzz(
         folder=resume or out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
         minimize_seconds=0.0 if no_minimize else minimize_time,
         inspection=_inspection(strategy),
-        corpus=CORPUS if CORPUS.is_dir() else None,
+        corpus=corpus_folder(corpus),
         expectations=expectations,
     )
     sys.exit(_fuzz(settings, past or Past()))
@@ -206,15 +217,15 @@ def _fuzz(settings: Settings, past: Past) -> int:
             tally.feed(event, at)
             display.feed(event)
     print_summary(tally, console)
-    reported = _reported(settings.folder)
+    reported = _reported(settings.folder, settings.corpus)
     console.print(f"run folder: {settings.folder}", soft_wrap=True, highlight=False)
     return int(tally.exit_code) or (0 if reported else 3)
 
 
-def _reported(folder: Path) -> bool:
+def _reported(folder: Path, corpus: Path | None) -> bool:
     """Write the reports; False, said why, where that fails: what was found matters more."""
     try:
-        write_reports(folder)
+        write_reports(folder, corpus)
     except Usage as error:
         error.show()
     except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import platform
 import sys
 import threading
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import INSPECTION, STRATEGY, Usage, seconds, stopping_on_interrupt
+from aotcheck.cli.base import INSPECTION, STRATEGY, Usage, corpus_folder, seconds, stopping_on_interrupt
 
 if TYPE_CHECKING:
     from aotcheck.campaign import Event
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 @click.option(
     "--config", type=click.Path(path_type=Path), default=Path("nightly.toml"), show_default=True, help="What to run."
 )
-def nightly(config: Path) -> None:
+@click.option("--corpus", type=click.Path(path_type=Path), help="The corpus, in place of the configuration's.")
+def nightly(config: Path, corpus: Path | None) -> None:
     """Replay the corpus, fuzz each backend for its time, and say what has changed since the last run.
 
     Leaves a folder with summary.md, junit.xml, nightly.json and the folder of each campaign, report.html in it. Exits 0
@@ -44,6 +46,8 @@ def nightly(config: Path) -> None:
 
     try:
         told = load_config(config, seconds)
+        if corpus is not None:
+            told = dataclasses.replace(told, corpus=corpus_folder(corpus))
         for job in told.jobs:
             require_device(job.device)
             resolve(job.backend)

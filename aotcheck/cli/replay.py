@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import CORPUS, Gibibytes, Seconds, Usage, one_line, program_files, stopping_on_interrupt
+from aotcheck.cli.base import (
+    Gibibytes,
+    Seconds,
+    Usage,
+    corpus_folder,
+    corpus_option,
+    one_line,
+    program_files,
+    stopping_on_interrupt,
+)
 
 if TYPE_CHECKING:
     from aotcheck.campaign.replay import Replayed
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@corpus_option
 @click.option("--backend", "backends", multiple=True, help="On what. Default: all that the file expects something of.")
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Say nothing of files that are as expected.")
 def replay(
     paths: tuple[Path, ...],
+    corpus: Path | None,
     backends: tuple[str, ...],
     device: str,
     jobs: int | None,
@@ -52,10 +63,14 @@ def replay(
     except BackendError as error:
         raise Usage(str(error)) from error
     stop, found = threading.Event(), list["Replayed"]()
+    folder = corpus_folder(corpus)
+    if not paths:
+        if corpus is None:
+            raise Usage("name files or folders, or give --corpus FOLDER; see aotcheck replay --help")
+        paths = (corpus,)
     files = program_files(paths)
     cores = jobs or len(os.sched_getaffinity(0))
-    corpus = CORPUS if CORPUS.is_dir() else None
-    engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop, corpus)
+    engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop, folder)
     with stopping_on_interrupt(stop):
         for one in engine.results():
             found.append(one)
