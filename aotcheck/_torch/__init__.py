@@ -142,6 +142,7 @@ try:
     )
     from aotcheck._torch.ops import (
         BEFORE_OPS,
+        CONTROL_FLOW,
         PRIM_DEVICE,
         PRIM_LAYOUT,
         TAG_ACTIVATION_CHECKPOINT,
@@ -234,6 +235,7 @@ __all__ = [
     "ABOUT_VIEWS",
     "AMBIENT",
     "BEFORE_OPS",
+    "CONTROL_FLOW",
     "DYNAMO",
     "GLOBAL_HOOKS",
     "META",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -104,34 +106,55 @@ def past_dynamo(function: _F) -> _F:
 
 
 class WithoutDynamo:
-    """What was given to ``torch.compile`` runs as it is, in every thread: Dynamo knows no other stance.
+    """What is given to ``torch.compile`` runs as it is, in every thread: Dynamo knows no other stance.
 
-    A trace that met it would have Dynamo compile for tensors of the trace.
+    A trace that met it would have Dynamo compile for tensors of the trace. Loading Dynamo takes seconds, so where
+    nobody has loaded it, the first ``torch.compile`` inside takes the stance.
     """
 
-    __slots__ = ("_frames",)
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    __slots__ = ()
+    _lock: ClassVar[Any] = threading.RLock()
     _inside: ClassVar[int] = 0
-    _before: ClassVar[Any] = None
-    _eager: ClassVar[Any] = None
+    _undo: ClassVar[Callable[[], None]]
 
     def __enter__(self) -> None:
-        dynamo = sys.modules.get(DYNAMO)
-        self._frames = frames = None if dynamo is None else dynamo.eval_frame
-        if frames is not None:
-            with WithoutDynamo._lock:
-                if not WithoutDynamo._inside:
-                    WithoutDynamo._eager = WithoutDynamo._eager or frames.DynamoStance("force_eager")
-                    WithoutDynamo._before, frames._stance = frames._stance, WithoutDynamo._eager
-                WithoutDynamo._inside += 1
+        with WithoutDynamo._lock:
+            WithoutDynamo._inside += 1
+            if WithoutDynamo._inside == 1:
+                dynamo = sys.modules.get(DYNAMO)
+                WithoutDynamo._undo = _once_dynamo_loads() if dynamo is None else _take_stance(dynamo.eval_frame)
 
     def __exit__(self, *exception: object) -> None:
-        frames = self._frames
-        if frames is not None:
-            with WithoutDynamo._lock:
-                WithoutDynamo._inside -= 1
-                if not WithoutDynamo._inside:
-                    frames._stance = WithoutDynamo._before
+        with WithoutDynamo._lock:
+            WithoutDynamo._inside -= 1
+            if not WithoutDynamo._inside:
+                WithoutDynamo._undo()
+
+
+@functools.cache
+def _eager_stance(frames: Any) -> Any:
+    return frames.DynamoStance("force_eager")
+
+
+def _take_stance(frames: Any) -> Callable[[], None]:
+    """Have Dynamo compile nothing until what this returns is called."""
+    before, frames._stance = frames._stance, _eager_stance(frames)
+    return lambda: setattr(frames, "_stance", before)
+
+
+def _once_dynamo_loads() -> Callable[[], None]:
+    """The same where Dynamo is not loaded."""
+    names, compile = vars(torch), torch.compile
+
+    def loading(*args: Any, **kwargs: Any) -> Any:
+        with WithoutDynamo._lock:
+            if names["compile"] is loading:
+                names["compile"] = compile
+                WithoutDynamo._undo = _take_stance(importlib.import_module(DYNAMO).eval_frame)
+        return compile(*args, **kwargs)
+
+    names["compile"] = loading
+    return functools.partial(names.__setitem__, "compile", compile)
 
 
 class WithoutCompiledAutograd:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
+import torch._higher_order_ops
 
 from aotcheck._torch.dispatch import as_before_dispatch
 
@@ -17,6 +18,22 @@ HigherOrderOperator = torch._ops.HigherOrderOperator
 PRIM_DEVICE = torch.ops.prim.device.default
 PRIM_LAYOUT = torch.ops.prim.layout.default
 TAG_ACTIVATION_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
+CONTROL_FLOW = frozenset(
+    getattr(torch.ops.higher_order, name)
+    for name in (
+        "associative_scan",
+        "cond",
+        "flex_attention",
+        "flex_attention_backward",
+        "map_impl",
+        "scan",
+        "switch",  # from torch 2.15 on
+        "while_loop",
+        "while_loop_stack_output",
+    )
+    if hasattr(torch.ops.higher_order, name)
+)
+"""Higher-order ops that take functions which autograd, transforms or modes of torch's are to trace."""
 
 
 def op_name(op: Any) -> str:

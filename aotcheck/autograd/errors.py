@@ -149,3 +149,9 @@ _LACK_OF_DATA = (
 def is_lack_of_data(error: Exception) -> bool:
     """Whether torch's own code raised ``error`` because a replica has no data to read."""
     return isinstance(error, (RuntimeError, NotImplementedError)) and any(x in str(error) for x in _LACK_OF_DATA)
+
+
+def higher_order_op(name: str) -> UnsupportedError:
+    """The refusal of the higher-order op ``name``, whose bodies no trace can follow."""
+    instead = "write it in plain Python (torch.where, a loop of fixed length) or call it outside what is compiled"
+    return UnsupportedError("higher-order op", f"torch.ops.higher_order.{name}; {instead}")

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import EXPECTATION, OTHER_FORMULA, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import (
+    EXPECTATION,
+    OTHER_FORMULA,
+    RetraceWithCaptured,
+    UnsupportedError,
+    higher_order_op,
+)
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import (
@@ -130,6 +136,8 @@ class _Drawing:
 
 class Tracer(_torch.TorchDispatchMode):
     """Runs each op on replicas through its meta kernel and records it in ``trace`` as a functional operation."""
+
+    supports_higher_order_operators = True  # so that they come here, to be refused by name
 
     def __init__(self, kernels: KernelState) -> None:
         super().__init__()
@@ -297,7 +305,7 @@ class Tracer(_torch.TorchDispatchMode):
                     return view_ops.fill_diagonal(self, *args)
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
-                raise UnsupportedError("op without a functional form", str(func))
+                raise higher_order_op(_torch.op_name(func))
 
     def _count_apart(self, source: Tensor, parts: Sequence[Tensor]) -> None:
         """Let ``parts``, views of ``source`` that count versions anew, be as much behind it as in eager.

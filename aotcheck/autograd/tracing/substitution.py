@@ -17,7 +17,13 @@ from torch.nn.functional import ctc_loss, max_pool1d, one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.formulas import asking
-from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, RunsThisOnce, UnsupportedError
+from aotcheck.autograd.errors import (
+    EagerRaises,
+    RetraceWithCaptured,
+    RunsThisOnce,
+    UnsupportedError,
+    higher_order_op,
+)
 from aotcheck.autograd.ir.trace import is_users
 from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.ops.tracer import Tracer
@@ -39,9 +45,8 @@ _HOOKS = {
 }
 _MAX_POOL1D = (torch.max_pool1d, max_pool1d)
 _ASKING = (*_torch.ABOUT_VIEWS, *_torch.ABOUT_VERSIONS)
-_LOOKED_AT = frozenset(
-    (*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *_ASKING, *PAST_AUTOCAST, *ENGINE, *_MAX_POOL1D, one_hot, ctc_loss)
-)
+_SPECIAL = (*_MAX_POOL1D, one_hot, ctc_loss, *_torch.CONTROL_FLOW)
+_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *_ASKING, *PAST_AUTOCAST, *ENGINE, *_SPECIAL))
 
 
 class StandIns:
@@ -114,6 +119,8 @@ class Substitution(_torch.FunctionMode):
             _refuse_meta(func, args, kwargs or {})
         if func not in _LOOKED_AT:
             return self._on_replicas(func, args, kwargs or {})
+        if func in _torch.CONTROL_FLOW:
+            raise higher_order_op(_torch.op_name(func))
         if func in GRADIENT_ACCESS:
             t = self._swap(args[0])
             if not self._is_traced(t):
