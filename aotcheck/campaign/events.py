@@ -49,6 +49,7 @@ class RunStarted:
     memory: int = 6 * 2**30
     floors: dict[str, float] = field(default_factory=dict)
     expectations: Expectations = EVERYTHING
+    baselines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,19 @@ class FindingWritten:
     key: CoarseKey
     text: str
     path: str
+
+
+@dataclass(frozen=True)
+class FindingShared:
+    """A program differs on the backend as it does on ``baselines``: no finding (:mod:`aotcheck.campaign.baseline`). Its
+    script is at ``path``."""
+
+    block: int
+    index: int
+    key: CoarseKey
+    text: str
+    path: str
+    baselines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -250,6 +264,7 @@ Event = (
     | BlockGenerated
     | ProgramChecked
     | FindingWritten
+    | FindingShared
     | FindingRechecked
     | ScriptRun
     | FindingSigned

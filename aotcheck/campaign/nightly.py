@@ -43,6 +43,7 @@ class Job:
     device: str = "cpu"
     strategy: str = ""
     timeout: float = 60.0
+    baselines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class BackendRun:
     """What fuzzing a backend came to.
 
     Args:
+        shared: programs that differ as they do on a baseline.
         untold: findings that have no signature: time was up, or minimizing was left out. They count as new.
         failures: of the infrastructure, one line each.
     """
@@ -111,6 +113,7 @@ class BackendRun:
     signatures: tuple[SignedBug, ...] = ()
     untold: int = 0
     flaky: int = 0
+    shared: int = 0
     failures: tuple[str, ...] = ()
 
     @property
@@ -208,6 +211,13 @@ def _text(entries: dict[str, Any], name: str, default: str) -> str:
     return value
 
 
+def _texts(entries: dict[str, Any], name: str) -> tuple[str, ...]:
+    value = entries.pop(name, [])
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise ValueError(f'{name} = {value!r} is not a list of texts; write {name} = ["aot_eager"]')
+    return tuple(dict.fromkeys(value))
+
+
 def _tables(value: object) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ValueError("backends are tables, each headed [[backend]]")
@@ -236,6 +246,7 @@ def _job(entry: Mapping[str, Any], seconds: Callable[[str], float]) -> Job:
         device=_text(left, "device", "cpu"),
         strategy=_text(left, "strategy", ""),
         timeout=_duration(left, "timeout", seconds) or 60.0,
+        baselines=_texts(left, "baseline"),
     )
     if left:
         raise ValueError(f"[[backend]] {name}: unknown: {', '.join(left)}")
@@ -335,6 +346,7 @@ def _fuzz(
         minimize_seconds=job.minimize_seconds,
         inspection=inspection_by(drawn, inspection),
         corpus=config.corpus,
+        baselines=job.baselines,
     )
     tally = Tally()
     settings.make_folders()
@@ -362,6 +374,7 @@ def summed_up(tally: Tally, backend: str, folder: Path, seed: int) -> BackendRun
         signatures=tuple(signed),
         untold=tally.untriaged,
         flaky=len(tally.flaky),
+        shared=tally.shared.total(),
         failures=tuple(tally.failures),
     )
 

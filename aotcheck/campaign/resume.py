@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from aotcheck.campaign.events import (
     Event,
     FindingRechecked,
+    FindingShared,
     FindingWritten,
     ProgramChecked,
     ProgramFailed,
@@ -62,7 +63,7 @@ class Past:
         for when, event in zip(at, told, strict=True):
             watch.feed(event, when)
         done: defaultdict[int, set[int]] = defaultdict(set)
-        findings: dict[tuple[int, int], FindingWritten] = {}
+        findings: dict[tuple[int, int], Event] = {}
         checked: dict[tuple[int, int], ProgramChecked] = {}
         rerun: set[CoarseKey] = set()
         for event in told:
@@ -73,7 +74,7 @@ class Past:
                         checked[block, index] = event
                 case ProgramFailed(block=block, index=index):
                     done[block].add(index)
-                case FindingWritten(block=block, index=index):
+                case FindingWritten(block=block, index=index) | FindingShared(block=block, index=index):
                     findings[block, index] = event
                 case ScriptRun(key=key) | FindingRechecked(key=key):
                     rerun.add(key)

@@ -37,6 +37,7 @@ class Settings:
         inspection: as ``minimize.Subject`` takes it.
         corpus: the folder of known bugs, if there is one.
         expectations: what is not expected of the backend, as ``backends.recorded`` gives it.
+        baselines: backends whose differences are no findings, see :mod:`aotcheck.campaign.baseline`.
     """
 
     strategy: str
@@ -54,11 +55,17 @@ class Settings:
     inspection: str = ""
     corpus: Path | None = None
     expectations: Expectations = EVERYTHING
+    baselines: tuple[str, ...] = ()
 
     @property
     def findings(self) -> Path:
         """Where the scripts of findings are."""
         return self.folder / "findings"
+
+    @property
+    def shared(self) -> Path:
+        """Where the scripts of what baselines share are."""
+        return self.folder / "shared"
 
     @property
     def signatures(self) -> Path:

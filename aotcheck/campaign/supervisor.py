@@ -27,6 +27,7 @@ import hypothesis
 import torch
 from pebble import ProcessExpired, ProcessPool
 
+from aotcheck.campaign.baseline import Baselines
 from aotcheck.campaign.coverage import Coverage
 from aotcheck.campaign.crew import Crew
 from aotcheck.campaign.declared import floors_by, undrawn_by
@@ -112,6 +113,7 @@ class Campaign:
         triage = Triage(self.settings, known_bugs(self.settings.corpus, self.settings.backend), self.stop)
         for event in self._past.events:
             triage.feed(event)
+        baselines = Baselines(self.settings, self.stop, self._past.events)
         deadline = began + self.settings.seconds if self.settings.seconds is not None else None
         environment = dict(os.environ)
         os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
@@ -119,7 +121,7 @@ class Campaign:
         try:
             with Crew(self._one_worker, self.settings.jobs) as crew, self._pool(1) as fresh:
                 try:
-                    for event in chain(self._past.untold, self._loop(crew, deadline)):
+                    for event in baselines.sifted(chain(self._past.untold, self._loop(crew, deadline))):
                         self._coverage.feed(event)
                         yield event
                         self._run_again(fresh, event)
@@ -304,7 +306,7 @@ class Campaign:
     def _recheck(self, fresh: ProcessPool, key: CoarseKey, path: str) -> None:
         with open(path, encoding="utf-8") as file:
             source = file.read()
-        arguments = (source, self.settings.backend, self.settings.device)
+        arguments = (source, self.settings.backend, self.settings.device, key)
         limit = self.settings.timeout + START_ALLOWANCE
         self._rechecks[key] = (path, fresh.schedule(recheck, args=arguments, timeout=limit))
 
@@ -368,6 +370,7 @@ def _run_started(settings: Settings) -> RunStarted:
         jobs=settings.jobs,
         timeout=settings.timeout,
         memory=settings.memory,
+        baselines=settings.baselines,
         block_size=BLOCK_SIZE,
         strategy=settings.strategy,
         floors=floors_by(settings.strategy),

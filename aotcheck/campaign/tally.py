@@ -15,6 +15,7 @@ from aotcheck.campaign.events import (
     FindingExplained,
     FindingFlaky,
     FindingRechecked,
+    FindingShared,
     FindingSigned,
     FindingWritten,
     PairsCounted,
@@ -90,6 +91,7 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     keys: Counter[CoarseKey] = field(default_factory=Counter)
     examples: dict[CoarseKey, tuple[str, str]] = field(default_factory=dict)
+    shared: Counter[tuple[tuple[str, ...], CoarseKey]] = field(default_factory=Counter)
     rechecked: dict[CoarseKey, Reproduced] = field(default_factory=dict)
     scripts: dict[CoarseKey, Shown] = field(default_factory=dict)
     signatures: dict[Signature, Signed] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class Tally:
                 self.findings += 1
                 self.keys[event.key] += 1
                 self.examples.setdefault(event.key, (event.path, event.text))
+            case FindingShared():
+                self.shared[event.baselines, event.key] += 1
             case FindingRechecked():
                 self.rechecked[event.key] = event.reproduced
             case ScriptRun():

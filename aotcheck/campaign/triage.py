@@ -155,7 +155,9 @@ class Triage:
         timeout = min(HANG_SECONDS if hang else CANDIDATE_SECONDS, self.settings.timeout)
         seconds = min(FINDING_SECONDS, max(self._deadline - began, 1.0))
         settings = self.settings
-        subject = Subject(settings.backend, settings.device, settings.inspection, settings.expectations)
+        subject = Subject(
+            settings.backend, settings.device, settings.inspection, settings.expectations, settings.baselines
+        )
         limits = Limits(self.settings.jobs, timeout, self.settings.memory, seconds)
         reduction = Reduction(read.program, subject, limits, self.stop, to_root=True)
         try:

@@ -118,15 +118,16 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
         header = {**header_of(task, index), "key": str(first.key), "difference": first.text}
         shown = up_to(as_promised(program, resolve(task.backend, task.expectations).promises)[0], first)
         path = str(write_finding(task.findings, task.seed, task.block, index, first.key, shown, header, task.backend))
+    differences = dict(verdict.shown)
     return {
         "outcome": verdict.outcome.value,
         "seconds": round(seconds, 5),
         "features": sorted(feature.name for feature in difficulty(program)),
-        "hard": [asdict(key) for key in dict.fromkeys(difference.key for difference in verdict.hard)],
+        "hard": [asdict(key) for key in differences],
         "soft": [asdict(difference.key) for difference in verdict.soft],
         "refusals": list(verdict.refusals),
         "left_out": {promise.value: count for promise, count in verdict.left_out},
-        "texts": [difference.text for difference in verdict.hard],
+        "texts": list(differences.values()),
         "path": path,
         "fit": not verdict.poisoned,
         "eager_refuses": verdict.eager_refuses,
@@ -162,9 +163,11 @@ def write_finding(
     return path
 
 
-def recheck(source: str, backend: str, device: str) -> CoarseKey | None:
-    """Run a script's program again, in this fresh process; the coarse key of what it shows, if it shows anything."""
+def recheck(source: str, backend: str, device: str, wanted: CoarseKey) -> CoarseKey | None:
+    """Run a script's program again, in this fresh process; the coarse key of what it shows, if it shows anything: the
+    wanted one rather than the first."""
     parsed = parse(source, "finding")
     compiled = resolve(backend, Expectations.of_header(parsed.header))
     verdict = check(parsed.program, compiled, require_device(device))
-    return verdict.hard[0].key if verdict.hard else None
+    keys = [difference.key for difference in verdict.hard]
+    return wanted if wanted in keys else keys[0] if keys else None

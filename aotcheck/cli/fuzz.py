@@ -69,6 +69,9 @@ def _separated(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 @click.option("--rtol", type=click.FloatRange(min=0, max=1), default=0.0, help="Of the largest magnitude in a tensor.")
 @click.option("--refuses", multiple=True, metavar="EXCEPTION", help="Raised by it: a refusal. Repeatable.")
 @corpus_option
+@click.option(
+    "--baseline", multiple=True, metavar="BACKEND", help="What this backend does too is no finding; again for more."
+)
 def fuzz(
     backend: str,
     device: str,
@@ -88,6 +91,7 @@ def fuzz(
     rtol: float,
     refuses: tuple[str, ...],
     corpus: Path | None,
+    baseline: tuple[str, ...],
 ) -> None:
     """Run random programs through a backend and compare everything observable with eager.
 
@@ -104,6 +108,7 @@ def fuzz(
         _require_the_same(run, resume)
         backend, device, seed, strategy = run.backend, run.device, run.seed, run.strategy
         timeout, memory, expectations = run.timeout, run.memory / 2**30, run.expectations
+        baseline = run.baselines
         examples = examples or run.examples
         duration = duration or (max(run.seconds - past.seconds, 1.0) if run.seconds is not None else None)
     elif out is not None and (out / "run.jsonl").exists():
@@ -126,6 +131,7 @@ def fuzz(
         inspection=_inspection(strategy),
         corpus=corpus_folder(corpus),
         expectations=expectations,
+        baselines=tuple(dict.fromkeys(baseline)),
     )
     sys.exit(_fuzz(settings, past or Past()))
 
@@ -144,6 +150,7 @@ def _require_the_same(run: RunStarted, folder: Path | None) -> None:
     """What a run was started with is settled: a usage error where something else is asked for now."""
     ctx = click.get_current_context()
     settled = {name: getattr(run, name) for name in ("backend", "device", "seed", "strategy", "timeout")}
+    settled |= {"baseline": run.baselines}
     settled |= {"memory": round(run.memory / 2**30, 3), "out": folder}
     for option, wanted in {"without": run.expectations.without, "ignore": run.expectations.ignored}.items():
         if more := set(ctx.params[option]) - set(wanted):
@@ -184,6 +191,7 @@ def _fuzz(settings: Settings, past: Past) -> int:
 
     from aotcheck.backends import BackendError, recorded, require_device, resolve
     from aotcheck.campaign import Campaign, SettingsError
+    from aotcheck.campaign.baseline import require_baselines
     from aotcheck.campaign.declared import floors_by, undrawn_by
     from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.tally import tallied
@@ -196,6 +204,7 @@ def _fuzz(settings: Settings, past: Past) -> int:
         compiled = resolve(settings.backend, settings.expectations)
         soft_kinds(compiled)  # known ones, or a usage error
         settings = replace(settings, expectations=recorded(compiled, settings.expectations))
+        require_baselines(settings.backend, settings.baselines)
         load_strategy(settings.strategy)
         undrawn_by(settings.strategy)
         floors_by(settings.strategy)

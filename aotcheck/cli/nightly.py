@@ -35,6 +35,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
 
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import SettingsError
+    from aotcheck.campaign.baseline import require_baselines
     from aotcheck.campaign.declared import floors_by, inspection_by, undrawn_by
     from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.journal import write_durably
@@ -51,6 +52,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
         for job in told.jobs:
             require_device(job.device)
             resolve(job.backend)
+            require_baselines(job.backend, job.baselines)
             load_strategy(job.strategy or STRATEGY)
             undrawn_by(job.strategy or STRATEGY)
             floors_by(job.strategy or STRATEGY)

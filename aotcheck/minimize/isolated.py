@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from aotcheck.oracle import CoarseKey, OracleKind
 from aotcheck.program import Program, ProgramSyntaxError, emit, parse
 from aotcheck.workers import POISONED, how_it_ended, imports_of, prepare_process, processes
 
-__all__ = ["IsolatedJudge", "Limits", "workers"]
+__all__ = ["IsolatedJudge", "Limits", "outcome_of", "workers"]
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,10 @@ class IsolatedJudge:
 
     def judgement(self, program: Program) -> Judgement:
         """What ``program`` shows, how eager behaves included where there is a key: if the worker died, asked apart."""
-        found = self._outcome(program, self._ahead.pop(program, None))
+        found = self._own(program, self._outcome(program, self.subject, self._ahead.pop(program, None)))
         if found.key is not None and found.eager is None:
             eager = self._eager(program)
-            return (
-                Judgement(None, "eager does not survive it")
-                if eager is None
-                else Judgement(found.key, found.text, eager)
-            )
+            return Judgement(None, "eager does not survive it") if eager is None else replace(found, eager=eager)
         return found
 
     def primitives(self, program: Program) -> list[Program]:
@@ -141,22 +137,28 @@ class IsolatedJudge:
             return False
         return self.target.eager.allows(found.eager) and _can_be_written(program)
 
-    def _schedule(self, function: Callable[..., Any], program: Program) -> Any:
-        return self._pool.schedule(function, args=(program, self.subject), timeout=self.limits.timeout)
+    def _own(self, program: Program, found: Judgement) -> Judgement:
+        """What ``program`` shows that no baseline shows too, each asked apart, since it may die of it."""
+        if found.key is None or not self.subject.baselines:
+            return found
+        theirs: set[CoarseKey] = set()
+        for name in self.subject.baselines:
+            baseline = replace(self.subject, backend=name, inspection="", baselines=())
+            theirs |= {key for key, _ in self._outcome(program, baseline).shown}
+        own = [(key, text) for key, text in found.shown if key not in theirs]
+        if not own:
+            return Judgement(None, f"also in {', '.join(self.subject.baselines)}: {found.text}", found.eager)
+        return Judgement(*own[0], found.eager, tuple(own))
 
-    def _outcome(self, program: Program, future: Any) -> Judgement:
+    def _schedule(self, function: Callable[..., Any], program: Program, subject: Subject | None = None) -> Any:
+        return self._pool.schedule(function, args=(program, subject or self.subject), timeout=self.limits.timeout)
+
+    def _outcome(self, program: Program, subject: Subject, future: Any = None) -> Judgement:
         while True:
-            try:
-                found: Judgement = (future or self._schedule(judge, program)).result()
+            found = outcome_of(future or self._schedule(judge, program, subject), self.limits.timeout)
+            if found is not None:
                 return found
-            except FutureTimeout:
-                return _death(OracleKind.TIMEOUT, f"no end after {self.limits.timeout:g} s")
-            except ProcessExpired as death:
-                if death.exitcode != POISONED:
-                    return _death(OracleKind.CRASH, how_it_ended(death.exitcode))
-                future = None  # it died of the program before
-            except Exception as error:  # inputs that cannot be built, an oracle that cannot cope
-                return Judgement(None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200])
+            future = None
 
     def _eager(self, program: Program) -> Eager | None:
         try:
@@ -164,6 +166,19 @@ class IsolatedJudge:
             return found
         except (FutureTimeout, ProcessExpired):
             return None
+
+
+def outcome_of(future: Any, timeout: float) -> Judgement | None:
+    """What a worker said of a program, or how it died of it; None if it died of the program before."""
+    try:
+        found: Judgement = future.result()
+        return found
+    except FutureTimeout:
+        return _death(OracleKind.TIMEOUT, f"no end after {timeout:g} s")
+    except ProcessExpired as death:
+        return None if death.exitcode == POISONED else _death(OracleKind.CRASH, how_it_ended(death.exitcode))
+    except Exception as error:  # inputs that cannot be built, an oracle that cannot cope
+        return Judgement(None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200])
 
 
 def primitives_of(program: Program, subject: Subject) -> list[Program]:
@@ -175,7 +190,8 @@ def primitives_of(program: Program, subject: Subject) -> list[Program]:
 
 def _death(kind: OracleKind, how: str) -> Judgement:
     key = CoarseKey(kind.value, "process", how if kind is OracleKind.CRASH else "")
-    return Judgement(key, f"{kind.value} of the worker: {how}")
+    text = f"{kind.value} of the worker: {how}"
+    return Judgement(key, text, shown=((key, text),))
 
 
 def _can_be_written(program: Program) -> bool:

@@ -46,12 +46,14 @@ class Subject:
         inspection: ``module:attribute`` of an :data:`Inspection`; empty for none. A name, since workers import it
             themselves and this layer does not know strategies.
         expectations: what is not expected of the backend.
+        baselines: backends whose differences do not count.
     """
 
     backend: str
     device: str = "cpu"
     inspection: str = ""
     expectations: Expectations = EVERYTHING
+    baselines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,13 @@ class Judgement:
         key: the coarse key of its first hard difference; None where it has none.
         text: that difference for people; where there is none, why.
         eager: None where nobody could see it, since the worker died.
+        shown: all coarse keys of the step that shows the first one, each with a difference for people.
     """
 
     key: CoarseKey | None
     text: str = ""
     eager: Eager | None = None
+    shown: tuple[tuple[CoarseKey, str], ...] = ()
 
 
 def load_inspection(spec: str) -> Inspection:
@@ -141,5 +145,5 @@ def judge(program: Program, subject: Subject) -> Judgement:
     verdict = check(program, backend, device)
     _poisoned = verdict.poisoned
     if verdict.hard:
-        return Judgement(verdict.hard[0].key, verdict.hard[0].text, eager)
+        return Judgement(verdict.hard[0].key, verdict.hard[0].text, eager, verdict.shown)
     return Judgement(None, ", ".join((verdict.outcome.value, *verdict.refusals)), eager)

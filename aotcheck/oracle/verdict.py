@@ -13,7 +13,7 @@ import torch
 from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.compare import compare
 from aotcheck.oracle.execute import Observation, observe
-from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.needs import needs
 from aotcheck.oracle.plan import as_promised, calls_with_the_first_key
 from aotcheck.oracle.reference import Reference, may_leave_memory_undefined, upto
@@ -55,6 +55,14 @@ class Verdict:
     left_out: tuple[tuple[Promise, int], ...] = ()
     poisoned: bool = False
     eager_refuses: bool = False
+
+    @property
+    def shown(self) -> tuple[tuple[CoarseKey, str], ...]:
+        """The coarse keys of the hard differences, each once, with the first difference under it for people."""
+        found: dict[CoarseKey, str] = {}
+        for difference in self.hard:
+            found.setdefault(difference.key, difference.text)
+        return tuple(found.items())
 
 
 def check(program: Program, backend: Backend, device: torch.device) -> Verdict:

@@ -56,7 +56,8 @@ def _run(run: BackendRun) -> Iterator[str]:
         f"Seed {run.seed}: {counted(run.programs, 'program')}, {run.rate:.1f} a second, {run.refused} refused, "
         f"{counted(run.findings, 'finding')}: {counted(len(run.new), 'new signature')}, "
         f"{len(run.signatures) - len(run.new)} known, {run.flaky} flaky, "
-        f"{counted(run.untold, 'finding')} without a signature."
+        f"{counted(run.untold, 'finding')} without a signature"
+        f"{f'; {run.shared} more also in a baseline' if run.shared else ''}."
     )
     yield ""
     if run.signatures:

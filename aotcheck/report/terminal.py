@@ -72,6 +72,9 @@ def print_summary(tally: Tally, console: Console) -> None:
         console.print(Text.assemble(f"{count:>6}  {key}", (_again(tally, key), "dim")), soft_wrap=True)
         console.print(Text(f"        {tally.examples[key][0]}", style="dim"), soft_wrap=True)
     _print_signatures(tally, console)
+    for (baselines, key), count in tally.shared.most_common():
+        told = f"{count:>6}  also in {', '.join(baselines)}: {key}"
+        console.print(Text(told, style="dim"), soft_wrap=True)
     for failure in tally.failures:
         console.print(Text(f"failed: {failure}", style="red"), soft_wrap=True)
     ending = tally.ending.value if tally.ending else "broken off"
@@ -130,6 +133,9 @@ def _verdict(tally: Tally) -> str:
 def _found(tally: Tally) -> str:
     """How many findings a run has, and of which standing."""
     programs = counted(tally.programs, "program")
+    if tally.shared:
+        baselines = dict.fromkeys(name for names, _ in tally.shared for name in names)
+        programs += f"; {tally.shared.total()} more also in {', '.join(baselines)}"
     if not tally.findings:
         return f"no findings in {programs}"
     standings = {Status.NEW: tally.new_not_flaky, Status.KNOWN: tally.known_findings, Status.FLAKY: len(tally.flaky)}
@@ -154,6 +160,8 @@ def _progress(tally: Tally) -> str:
         parts.append(f"{left_out} left out ({tally.share(left_out):.1%})")
     if tally.keys and tally.ending is None:
         parts.append(f"{len(tally.scripts)} of their first scripts run alone")
+    if tally.shared:
+        parts.append(f"{tally.shared.total()} also in a baseline")
     if tally.signatures:
         parts.append(counted(len(tally.signatures), "signature"))
     if tally.deaths:

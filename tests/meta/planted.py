@@ -271,3 +271,21 @@ def _marked(args: Any) -> bool:
 
 def doubles(fn: Function) -> Function:
     return on_tensors(lambda t: t * 2)(fn)
+
+
+def aot_eager_and_more(fn: Function) -> Function:
+    """Torch's ``aot_eager``, its bugs included, and a bug of its own: it doubles what comes of a marked shape."""
+    compiled = torch.compile(fn, backend="aot_eager", dynamic=False)
+
+    def more(*args: Any) -> Any:
+        result = compiled(*args)
+        return pytree.tree_map_only(torch.Tensor, lambda t: t * 2, result) if _marked(args) else result
+
+    return more
+
+
+def doubles_the_marked(fn: Function) -> Function:
+    def compiled(*args: Any) -> Any:
+        return doubles(fn)(*args) if _marked(args) else fn(*args)
+
+    return compiled

@@ -91,3 +91,11 @@ def _broken(size: int) -> Program:
 
 broken = st.integers().map(_broken)
 """A strategy that cannot draw."""
+
+products_and_dropouts = st.tuples(st.integers(5, 9), st.integers(-9, 9), st.booleans()).map(
+    lambda drawn: program(
+        op("v0", "Module.dropout", X, False) if drawn[2] else op("v0", "torch.mul", X, drawn[1]),
+        size=(drawn[0],),
+    )
+)
+"""Programs of one statement. Torch's ``aot_eager`` returns another tensor than eager from a dropout of nothing."""
