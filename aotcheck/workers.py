@@ -1,26 +1,120 @@
-"""Processes that run programs and may die of it: how they start, what they may take, how their end is told."""
+"""Processes that run programs and may die of it: how they start, what they may take, how their end is told.
+
+Note [Exit status 0]
+    A program may call ``os._exit(0)``. To a pool, exit status 0 says that a worker was sent home, and the task that the
+    worker had is waited for until its time is up. So a worker that was sent home exits with a status of its own, and
+    exit status 0 is a death like any other.
+
+Note [Programs that fork]
+    Each worker leads a process group. When the worker has ended, whatever is left of its group is killed. A child
+    process that returns from a program ends there, at once: it writes no journal and answers no task.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import logging
 import multiprocessing
 import os
 import resource
 import signal
+import sys
 import threading
 import warnings
-from collections.abc import Iterable
-from multiprocessing.context import BaseContext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from pebble import ProcessFuture, ProcessPool
 
 from aotcheck._torch import DYNAMO, USED_BY_BACKENDS
 
-__all__ = ["POISONED", "how_it_ended", "imports_of", "prepare_process", "processes"]
+__all__ = [
+    "POISONED",
+    "Workers",
+    "end_group",
+    "how_it_ended",
+    "imports_of",
+    "in_this_process",
+    "log_of",
+    "prepare_process",
+    "processes",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 POISONED = 86
 """The exit status of a worker that is no longer fit to run programs."""
+
+_SENT_HOME = 87
+"""The exit status of a worker whose pool has no more tasks for it."""
+
+_EXITED_WITH_0 = 256
+"""What exit status 0 is told as, which pools do not take for a death: more than a process can exit with."""
+
+
+class _Worker(ForkServerProcess):
+    """A worker process, see the notes above."""
+
+    _group_ended = False
+
+    def run(self) -> None:
+        """In the worker: serve the pool until it has no more tasks."""
+        super().run()
+        sys.exit(_SENT_HOME)
+
+    @property
+    def exitcode(self) -> int | None:
+        """The exit status; None while the worker runs."""
+        status = super().exitcode
+        return {_SENT_HOME: 0, 0: _EXITED_WITH_0}.get(status, status) if status is not None else None
+
+    def is_alive(self) -> bool:
+        """Whether the worker runs. Where it does not, its children are ended: pools ask this of every worker."""
+        alive = super().is_alive()
+        if not alive and not self._group_ended and self.pid is not None:
+            self._group_ended = True
+            end_group(self.pid)
+        return alive
+
+
+class _Context(ForkServerContext):
+    Process = _Worker
+
+
+class Workers(ProcessPool):
+    """A pool of worker processes. Children that a task forks do not answer in the worker's place."""
+
+    def schedule(
+        self,
+        function: Callable[..., T],
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] = {},
+        timeout: float | None = None,
+    ) -> ProcessFuture[T]:
+        """The future of a call in a worker."""
+        return super().schedule(in_this_process, args=(function, *args), kwargs=kwargs, timeout=timeout)
+
+
+def in_this_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call ``function``. A child process that ``function`` forked ends where ``function`` returns or raises."""
+    here = os.getpid()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        if os.getpid() != here:
+            os._exit(0)
+
+
+def end_group(leader: int) -> None:
+    """Kill what is left of the process group that ``leader`` led."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def processes(*preloaded: str) -> BaseContext:
@@ -31,9 +125,20 @@ def processes(*preloaded: str) -> BaseContext:
     Args:
         preloaded: modules that the server imports besides.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", DYNAMO, *preloaded])
-    return context
+    forkserver.set_forkserver_preload(["torch", DYNAMO, *preloaded])
+    with _no_interrupt():
+        forkserver.ensure_running()
+    return _Context()
+
+
+@contextlib.contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Start processes deaf to Ctrl-C, also while they import; a Ctrl-C meanwhile reaches this process afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def imports_of(backends: Iterable[str]) -> tuple[str, ...]:
@@ -52,11 +157,14 @@ def prepare_process(memory: int, device: str, log: Path) -> None:
         log: the folder for what the worker prints.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(PermissionError):  # it leads a group already
+        os.setsid()
     _die_with_the_parent()
-    descriptor = os.open(log / f"worker-{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(log_of(log, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
+    faulthandler.enable(2, all_threads=False)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
@@ -66,6 +174,11 @@ def prepare_process(memory: int, device: str, log: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (mapped + 2 * memory, hard))
 
 
+def log_of(folder: Path, pid: int) -> Path:
+    """Where a worker's output is, with the Python stack of the instruction that killed it."""
+    return folder / f"worker-{pid}.log"
+
+
 def how_it_ended(status: int | None) -> str:
     """A process's exit status in words, the same for every process that died so: part of a coarse key."""
     if status is not None and status < 0:
@@ -73,6 +186,8 @@ def how_it_ended(status: int | None) -> str:
             return f"killed by {signal.Signals(-status).name}"
         except ValueError:
             return f"killed by signal {-status}"
+    if status == _EXITED_WITH_0:
+        status = 0
     return f"exited with status {status}"
 
 
@@ -87,6 +202,8 @@ def _die_with_the_parent() -> None:
 
     def watch() -> None:
         parent.join()
+        if os.getpgrp() == os.getpid():
+            end_group(os.getpid())
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="watches the supervisor").start()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pebble import ProcessPool
+from aotcheck.workers import Workers
 
 __all__ = ["Crew"]
 
@@ -23,10 +23,10 @@ class Crew:
         jobs: how many there may be.
     """
 
-    def __init__(self, make: Callable[[], ProcessPool], jobs: int) -> None:
+    def __init__(self, make: Callable[[], Workers], jobs: int) -> None:
         self._make, self._jobs = make, jobs
-        self._idle: list[ProcessPool] = []
-        self._busy: dict[int, ProcessPool] = {}
+        self._idle: list[Workers] = []
+        self._busy: dict[int, Workers] = {}
 
     def __enter__(self) -> Crew:
         return self
@@ -66,6 +66,6 @@ class Crew:
         self._busy.clear()
 
 
-def _end(pool: ProcessPool) -> None:
+def _end(pool: Workers) -> None:
     pool.stop()
     pool.join()

@@ -187,11 +187,17 @@ class FindingExplained:
 
 @dataclass(frozen=True)
 class FindingFlaky:
-    """A finding shows nothing in a process that has run nothing else; ``text`` is what became of it there."""
+    """A finding shows nothing in a process that has run nothing else; ``text`` is what became of it there.
+
+    Of a program that killed one worker and not the next, ``how`` says how that worker ended and ``log`` is the file of
+    what the worker had printed, if anything. Nobody has tried to minimize such a finding.
+    """
 
     path: str
     key: CoarseKey
     text: str
+    how: str = ""
+    log: str = ""
 
 
 @dataclass(frozen=True)

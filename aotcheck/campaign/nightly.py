@@ -375,7 +375,7 @@ def summed_up(tally: Tally, backend: str, folder: Path, seed: int) -> BackendRun
         untold=tally.untriaged,
         flaky=len(tally.flaky),
         shared=tally.shared.total(),
-        failures=tuple(tally.failures),
+        failures=tally.shortcomings,
     )
 
 

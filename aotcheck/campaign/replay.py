@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired
 
 from aotcheck.backends import BackendError, require_device
 from aotcheck.campaign.corpus import Entry, Expected, backend_of, entry_of, resolved
@@ -30,7 +30,7 @@ from aotcheck.campaign.signature import KnownBug
 from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome, check
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
-from aotcheck.workers import how_it_ended, imports_of, prepare_process, processes
+from aotcheck.workers import Workers, how_it_ended, imports_of, prepare_process, processes
 
 __all__ = ["Replay", "Replayed", "Status", "exit_status"]
 
@@ -170,11 +170,11 @@ class Replay:
             yield _Waiting(entry, backend)
 
     @contextlib.contextmanager
-    def _pool(self) -> Iterator[ProcessPool]:
+    def _pool(self) -> Iterator[Workers]:
         log = Path(tempfile.mkdtemp(prefix="aotcheck-replay-"))
         environment = dict(os.environ)
         os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
-        pool = ProcessPool(
+        pool = Workers(
             max_workers=self.jobs,
             max_tasks=1,
             initializer=prepare_process,
@@ -190,7 +190,7 @@ class Replay:
             os.environ.update(environment)
             shutil.rmtree(log, ignore_errors=True)
 
-    def _schedule(self, pool: ProcessPool, one: _Waiting) -> Any:
+    def _schedule(self, pool: Workers, one: _Waiting) -> Any:
         limit = self.timeout + START_ALLOWANCE
         return pool.schedule(judge_file, args=(str(one.entry.path), one.backend, self.device), timeout=limit)
 

@@ -73,6 +73,11 @@ class Settings:
         return self.folder / "signatures"
 
     @property
+    def logs(self) -> Path:
+        """Where the output of workers that died is, one for each finding of a death."""
+        return self.folder / "logs"
+
+    @property
     def journals(self) -> Path:
         """Where workers note what they are doing; removed at the end."""
         return self.folder / "journal"

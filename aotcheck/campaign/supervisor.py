@@ -1,10 +1,4 @@
-"""The engine: gives blocks to workers, watches them, and turns what happens into events.
-
-Note [Suspects]
-    A worker that is gone may have died of the program that it ran, or somebody else may have killed it: the system for
-    want of memory, a person. So the program is run once more, by another worker, and is a finding if that one dies of
-    it too. What the supervisor itself has killed, for its time or its memory, is a finding at once.
-"""
+"""The engine: gives blocks to workers, watches them, and turns what happens into events."""
 
 from __future__ import annotations
 
@@ -25,11 +19,12 @@ from typing import Any
 
 import hypothesis
 import torch
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired
 
 from aotcheck.campaign.baseline import Baselines
 from aotcheck.campaign.coverage import Coverage
 from aotcheck.campaign.crew import Crew
+from aotcheck.campaign.deaths import Deaths
 from aotcheck.campaign.declared import floors_by, undrawn_by
 from aotcheck.campaign.events import (
     BlockFailed,
@@ -37,7 +32,6 @@ from aotcheck.campaign.events import (
     Event,
     FindingRechecked,
     FindingWritten,
-    ProgramChecked,
     Reproduced,
     RunFinished,
     RunResumed,
@@ -52,10 +46,9 @@ from aotcheck.campaign.resume import Past
 from aotcheck.campaign.scripts import Scripts
 from aotcheck.campaign.settings import BLOCK_SIZE, Settings
 from aotcheck.campaign.triage import Triage
-from aotcheck.campaign.worker import Task, header_of, recheck, run_task, write_finding
-from aotcheck.oracle import CoarseKey, OracleKind, Outcome
-from aotcheck.program import difficulty, parse
-from aotcheck.workers import POISONED, how_it_ended, imports_of, prepare_process, processes
+from aotcheck.campaign.worker import Task, recheck, run_task
+from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.workers import POISONED, Workers, how_it_ended, imports_of, prepare_process, processes
 
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 10.0
@@ -92,7 +85,7 @@ class Campaign:
         self._left = settings.examples
         self._failures = 0
         self._attempts = 0
-        self._suspects: set[tuple[int, int]] = set()
+        self._deaths = Deaths(settings)
         self._lost: Counter[int] = Counter()
         self._coverage = Coverage(undrawn_by(settings.strategy))
         for event in self._past.events:
@@ -144,13 +137,13 @@ class Campaign:
         yield self._coverage.counted()
         yield RunFinished(ending, time.monotonic() - began)
 
-    def _one_worker(self) -> ProcessPool:
+    def _one_worker(self) -> Workers:
         return self._pool(0, 1)
 
-    def _pool(self, max_tasks: int, workers: int | None = None) -> ProcessPool:
+    def _pool(self, max_tasks: int, workers: int | None = None) -> Workers:
         """Worker processes; with ``max_tasks`` 1 each task has a process of its own."""
         settings = self.settings
-        return ProcessPool(
+        return Workers(
             max_workers=workers or settings.jobs,
             max_tasks=max_tasks,
             initializer=prepare_process,
@@ -176,7 +169,7 @@ class Campaign:
                 break
             for flight in list(self._flights):
                 over = flight.future.done()  # asked first: what it wrote before it was over is then read for sure
-                yield from flight.news()
+                yield from self._news(flight)
                 flight.enforce()
                 if over:
                     self._flights.remove(flight)
@@ -186,8 +179,14 @@ class Campaign:
             yield from self._scripts.poll()
             time.sleep(POLL_SECONDS)
         for flight in self._flights:
-            yield from flight.news()
+            yield from self._news(flight)
             flight.future.cancel()
+        yield from self._deaths.left()
+
+    def _news(self, flight: Flight) -> Iterator[Event]:
+        for event in flight.news():
+            yield event
+            yield from self._deaths.cleared(event)
 
     def _next_task(self) -> Task | None:
         settings = self.settings
@@ -244,11 +243,10 @@ class Campaign:
             return
         assert how is not None
         culprit = flight.running
-        if culprit is not None and flight.killed is None and (task.block, culprit) not in self._suspects:
-            self._suspects.add((task.block, culprit))  # see Note [Suspects]
-            yield WorkerDied(task.block, culprit, how)
+        if culprit is not None and flight.killed is None and self._deaths.suspect(flight, culprit, how):
+            yield WorkerDied(task.block, culprit, how)  # see Note [Suspects] in deaths.py
         elif culprit is not None:
-            yield from self._death(flight, culprit, how)
+            yield from self._deaths.finding(flight, culprit, how)
             done |= {culprit}
         elif not flight.done and how != _POISONED:
             self._lost[task.block] += 1
@@ -264,31 +262,9 @@ class Campaign:
         if len(done) < task.programs:
             self._again.append(replace(task, skip=frozenset(done)))
 
-    def _death(self, flight: Flight, culprit: int, how: str) -> Iterator[Event]:
-        """A program that took its worker with it is a finding."""
-        task = flight.task
-        kind = flight.killed or OracleKind.CRASH
-        key = CoarseKey(kind.value, "process", how if kind is OracleKind.CRASH else "")
-        text = f"{kind.value} of the worker: {how}"
-        program = parse(flight.reader.source_in_flight(), "journal").program
-        header = {**header_of(task, culprit), "key": str(key), "difference": text}
-        path = str(write_finding(task.findings, task.seed, task.block, culprit, key, program, header, task.backend))
-        yield WorkerDied(task.block, culprit, how)
-        yield ProgramChecked(
-            block=task.block,
-            index=culprit,
-            outcome=Outcome.DIFFERS.value,
-            seconds=0.0,
-            features=tuple(sorted(feature.name for feature in difficulty(program))),
-            hard=(key,),
-            texts=(text,),
-            path=path,
-        )
-        yield FindingWritten(task.block, culprit, key, text, path)
-
     # -- findings again, each in a process of its own
 
-    def _run_again(self, fresh: ProcessPool, event: Event) -> None:
+    def _run_again(self, fresh: Workers, event: Event) -> None:
         """Run the script of the first finding of each coarse key as a stranger would; what it does not show is judged
         once more by the oracles, which tells a poor script from a flaky finding."""
         match event:
@@ -303,7 +279,7 @@ class Campaign:
             case _:
                 pass
 
-    def _recheck(self, fresh: ProcessPool, key: CoarseKey, path: str) -> None:
+    def _recheck(self, fresh: Workers, key: CoarseKey, path: str) -> None:
         with open(path, encoding="utf-8") as file:
             source = file.read()
         arguments = (source, self.settings.backend, self.settings.device, key)

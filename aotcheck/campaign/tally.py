@@ -31,7 +31,7 @@ from aotcheck.campaign.events import (
 )
 from aotcheck.campaign.signature import Signature
 from aotcheck.campaign.stopwatch import Stopwatch
-from aotcheck.campaign.words import Status
+from aotcheck.campaign.words import Status, counted
 from aotcheck.oracle import CoarseKey, Outcome
 
 
@@ -207,12 +207,28 @@ class Tally:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Findings go before failures of the infrastructure: nothing found is ever lost. Known bugs are no findings."""
+        """Findings go before failures of the infrastructure: nothing found is ever lost. Known bugs are no findings.
+        Clean is only a run that came to its end and judged something."""
         if self.new_findings:
             return ExitCode.FINDINGS
-        if self.failures or self.ending is Ending.INFRASTRUCTURE:
-            return ExitCode.INFRASTRUCTURE
-        return ExitCode.CLEAN
+        return ExitCode.INFRASTRUCTURE if self.shortcomings else ExitCode.CLEAN
+
+    @property
+    def judged(self) -> int:
+        """Programs of which something was compared."""
+        return self.programs - self.outcomes[Outcome.LEFT_OUT.value]
+
+    @property
+    def shortcomings(self) -> tuple[str, ...]:
+        """Why a run is not clean though it may have found nothing, one line each."""
+        found = list(self.failures)
+        if self.ending in (None, Ending.INTERRUPTED):
+            found.append(f"interrupted after {counted(self.programs, 'program')}")
+        if self.ending is Ending.INFRASTRUCTURE and not found:
+            found.append(f"infrastructure failed after {counted(self.programs, 'program')}")
+        if not self.judged:
+            found.append("no program was judged")
+        return tuple(found)
 
 
 def tallied(events: Iterable[tuple[float, Event]]) -> Tally:

@@ -78,6 +78,8 @@ class Triage:
             case FindingSigned():
                 found = self._done(event.path)
                 self._learn(event, event.key if found is None else found.key)
+            case FindingFlaky(how=how) if how:  # a worker's death that did not happen again
+                self._waiting.pop(event.path, None)
             case FindingExplained() | FindingFlaky():
                 self._done(event.path)
             case _:

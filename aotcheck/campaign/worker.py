@@ -18,7 +18,7 @@ from aotcheck.campaign.journal import Journal, write_durably
 from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check, untold_by_scripts
 from aotcheck.program import Program, difficulty, emit, parse, traits_of
 from aotcheck.program.traits import bits_of
-from aotcheck.workers import POISONED
+from aotcheck.workers import POISONED, in_this_process
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def run_task(task: Task) -> None:
             journal.start(index, source)
             began = time.monotonic()
             try:
-                verdict = check(program, backend, device)
+                verdict = in_this_process(check, program, backend, device)
             except BaseException as error:  # a bug of the oracle's, or an input that cannot be built
                 path = task.findings / f"oracle-failed-{task.seed}-{task.block}-{index}.py"
                 write_durably(path, source)

@@ -226,6 +226,8 @@ def _fuzz(settings: Settings, past: Past) -> int:
             tally.feed(event, at)
             display.feed(event)
     print_summary(tally, console)
+    if not tally.programs and not tally.failures:
+        return int(tally.exit_code)
     reported = _reported(settings.folder, settings.corpus)
     console.print(f"run folder: {settings.folder}", soft_wrap=True, highlight=False)
     return int(tally.exit_code) or (0 if reported else 3)
@@ -237,6 +239,8 @@ def _reported(folder: Path, corpus: Path | None) -> bool:
         write_reports(folder, corpus)
     except Usage as error:
         error.show()
+    except KeyboardInterrupt:
+        click.echo(f"aotcheck: no reports; write them with aotcheck report {folder}", err=True)
     except Exception:
         traceback.print_exc()
     else:

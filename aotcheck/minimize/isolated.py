@@ -17,14 +17,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired
 
 from aotcheck.backends import require_device
 from aotcheck.minimize.judging import Eager, Judgement, Subject, eager_behaviour, judge
 from aotcheck.minimize.primitive import primitives
 from aotcheck.oracle import CoarseKey, OracleKind
 from aotcheck.program import Program, ProgramSyntaxError, emit, parse
-from aotcheck.workers import POISONED, how_it_ended, imports_of, prepare_process, processes
+from aotcheck.workers import POISONED, Workers, how_it_ended, imports_of, prepare_process, processes
 
 __all__ = ["IsolatedJudge", "Limits", "outcome_of", "workers"]
 
@@ -47,12 +47,12 @@ class Limits:
 
 
 @contextmanager
-def workers(subject: Subject, limits: Limits, max_tasks: int = 0) -> Iterator[ProcessPool]:
+def workers(subject: Subject, limits: Limits, max_tasks: int = 0) -> Iterator[Workers]:
     """A pool of worker processes; with ``max_tasks`` 1 each program has a process of its own."""
     log = Path(tempfile.mkdtemp(prefix="aotcheck-minimize-"))
     environment = dict(os.environ)
     os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
-    pool = ProcessPool(
+    pool = Workers(
         max_workers=limits.jobs,
         max_tasks=max_tasks,
         initializer=prepare_process,
@@ -79,7 +79,7 @@ class IsolatedJudge:
         stop: set it to end the search.
     """
 
-    def __init__(self, pool: ProcessPool, subject: Subject, limits: Limits, stop: threading.Event) -> None:
+    def __init__(self, pool: Workers, subject: Subject, limits: Limits, stop: threading.Event) -> None:
         self.subject, self.limits = subject, limits
         self.tried = 0
         self.target: Judgement | None = None

@@ -71,6 +71,8 @@ def _campaign(run: BackendRun) -> list[ET.Element]:
             cases.append(_noted(bug.signature, f"known ({bug.known}), {counted(bug.findings, 'finding')}"))
         else:
             cases.append(_case(bug.signature, "failure", f"new, {counted(bug.findings, 'finding')}", bug.minimized))
+    if run.flaky:
+        cases.append(_case("flaky findings", "failure", f"{counted(run.flaky, 'finding')} in {run.folder}"))
     if run.shared:
         cases.append(_noted("also in a baseline", f"{counted(run.shared, 'program')} in {run.folder}/shared"))
     if run.untold:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
-from aotcheck.campaign.events import FindingSigned, PairsCounted, Shown
+from aotcheck.campaign.events import Ending, FindingSigned, PairsCounted, Shown
 from aotcheck.campaign.words import Status, counted
 from aotcheck.oracle import CoarseKey, Outcome
 
@@ -64,7 +64,7 @@ class LiveDisplay:
 
 def print_summary(tally: Tally, console: Console) -> None:
     """What a run came to. Long lines are left to the terminal to wrap, so that they can be searched and copied."""
-    for part in _figures(tally):
+    for part in _figures(tally) if tally.programs else ():
         console.print(part, soft_wrap=True, highlight=False)
     if tally.pairs is not None and tally.pairs.programs:
         console.print(_pairs(tally.pairs), soft_wrap=True, highlight=False)
@@ -85,7 +85,8 @@ def _print_signatures(tally: Tally, console: Console) -> None:
     """Each signature with its findings, minimized and probable, the most frequent first."""
     if not tally.signatures and not tally.flaky:
         return
-    console.print("signatures (findings minimized + probably the same):", soft_wrap=True, highlight=False)
+    if tally.signatures:
+        console.print("signatures (findings minimized + probably the same):", soft_wrap=True, highlight=False)
     for signature, signed in sorted(tally.signatures.items(), key=lambda kv: -(kv[1].minimized + kv[1].explained)):
         count = f"{signed.minimized}+{signed.explained}"
         console.print(
@@ -94,9 +95,11 @@ def _print_signatures(tally: Tally, console: Console) -> None:
         )
         if isinstance(signed.first, FindingSigned) and signed.first.minimized:
             console.print(Text(f"        {signed.first.minimized}", style="dim"), soft_wrap=True)
-    for flaky in tally.flaky:
+    for flaky in tally.flaky[:SHOWN_KEYS]:
         told = f"{Status.FLAKY.value:>6}  {flaky.key}: {flaky.text} ({flaky.path})"
         console.print(Text(told, style="yellow"), soft_wrap=True)
+    if (more := len(tally.flaky) - SHOWN_KEYS) > 0:
+        console.print(Text(f"        and {counted(more, 'more flaky finding')}", style="yellow"))
     if tally.untriaged:
         left = f"{counted(tally.untriaged, 'finding')} left to minimize"
         console.print(f"{left}; --resume goes on", highlight=False)
@@ -125,7 +128,10 @@ def _verdict(tally: Tally) -> str:
             first = counted(len(tally.scripts), "first script")
             return f"{_found(tally)}; of {first} run alone {showing} show their difference"
         case ExitCode.INFRASTRUCTURE:
-            return f"infrastructure failed after {counted(tally.programs, 'program')}"
+            if not tally.judged:
+                return "no program was judged"
+            unfinished = tally.ending in (None, Ending.INTERRUPTED)
+            return f"{_found(tally)}{'; --resume goes on' if unfinished else ''}"
         case _:
             return _found(tally)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -79,5 +83,54 @@ def wanders(fn: Function) -> Function:
     def compiled(*args: Any) -> Any:
         os.chdir("/")
         return (fn(*args),)
+
+    return compiled
+
+
+_calls = itertools.count(1)
+
+
+def _every_20th(action: Callable[[], object]) -> Callable[[Function], Function]:
+    """What a process does at its 20th call, 40th call and so on, whichever program makes it."""
+
+    def compile(fn: Function) -> Function:
+        def compiled(*args: Any) -> Any:
+            if next(_calls) % 20 == 0:
+                action()
+            return fn(*args)
+
+        return compiled
+
+    return compile
+
+
+crashes_now_and_then = _every_20th(lambda: ctypes.string_at(0))
+leaves_now_and_then = _every_20th(lambda: os._exit(0))
+is_killed_now_and_then = _every_20th(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def leaves(fn: Function) -> Function:
+    """A process that ends as if all was well."""
+    return lambda *args: os._exit(0)
+
+
+def forks(fn: Function) -> Function:
+    """A child that goes on as if it was the worker."""
+
+    def compiled(*args: Any) -> Any:
+        os.fork()
+        return fn(*args)
+
+    return compiled
+
+
+def forks_sleepers(fn: Function) -> Function:
+    """A child that outlives the call."""
+
+    def compiled(*args: Any) -> Any:
+        if os.fork() == 0:
+            print("sleeper", os.getpid(), flush=True)
+            time.sleep(600)
+        return fn(*args)
 
     return compiled

@@ -1,0 +1,108 @@
+"""Workers that die now and then, that leave, that fork: told as what they are. An unfinished run is not clean."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from aotcheck.campaign import Campaign, ExitCode, Tally
+from aotcheck.campaign.events import Ending, Event, FindingFlaky, FindingWritten, ProgramChecked, RunFinished
+from aotcheck.campaign.nightly import summed_up
+from aotcheck.campaign.resume import Past
+from aotcheck.minimize import Limits, Reduction, Subject
+from aotcheck.program import parse_file
+from aotcheck.report.jsonl import JsonLines, load_events
+from aotcheck.report.junit import write_junit
+from tests.meta.small import DOUBLE
+from tests.meta.test_campaigns import campaign, settings
+
+UNRULY = "tests.meta.unruly"
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("crashes_now_and_then", "killed by SIGSEGV"), ("leaves_now_and_then", "exited with status 0")],
+)
+def test_a_worker_that_dies_of_no_program_in_particular_is_told_as_flaky(tmp_path: Path, name: str, how: str) -> None:
+    events, tally = campaign(settings(tmp_path, f"{UNRULY}:{name}", timeout=60.0))
+    flaky = [event for event in events if isinstance(event, FindingFlaky)]
+    assert tally.programs == 50 and flaky
+    assert {event.how for event in flaky} == {how}
+    assert [e.path for e in events if isinstance(e, FindingWritten)] == [event.path for event in flaky]
+    assert all(parse_file(Path(event.path)) for event in flaky)
+    if name == "crashes_now_and_then":
+        assert all("in compiled" in Path(event.log).read_text() for event in flaky)
+    assert (tally.exit_code, tally.untriaged) == (ExitCode.FINDINGS, 0)
+    write_junit(tmp_path / "junit.xml", (), (summed_up(tally, "unruly", tmp_path, 1),))
+    assert f"{len(flaky)} findings" in (tmp_path / "junit.xml").read_text()
+
+
+def test_a_worker_that_somebody_kills_is_no_finding(tmp_path: Path) -> None:
+    _, tally = campaign(settings(tmp_path, f"{UNRULY}:is_killed_now_and_then"))
+    assert tally.deaths and tally.programs == 50
+    assert (tally.findings, tally.exit_code) == (0, ExitCode.CLEAN)
+
+
+def test_flaky_deaths_are_told_once_over_a_resumed_run(tmp_path: Path) -> None:
+    told = settings(tmp_path, f"{UNRULY}:crashes_now_and_then")
+    with JsonLines(tmp_path / "run.jsonl") as lines:
+        for event in Campaign(told, threading.Event()).events():
+            lines.feed(event)
+    past = Past.of(load_events(tmp_path / "run.jsonl"))
+    assert any(isinstance(event, FindingFlaky) and event.log for event in past.events)
+    again = list(Campaign(told, threading.Event(), past).events())
+    assert not [event for event in again if isinstance(event, (FindingFlaky, FindingWritten, ProgramChecked))]
+
+
+def test_a_program_that_exits_with_status_0_dies_wherever_it_is_run(tmp_path: Path) -> None:
+    _, tally = campaign(settings(tmp_path, f"{UNRULY}:leaves", examples=2, timeout=60.0))
+    assert [str(key) for key in tally.keys] == ["(crash, process, exited with status 0)"]
+    reduction = Reduction(DOUBLE, Subject(f"{UNRULY}:leaves"), Limits(seconds=60.0), threading.Event())
+    assert list(reduction.steps()) is not None
+    assert reduction.result is not None
+    assert str(reduction.result.shows.key) == "(crash, process, exited with status 0)"
+
+
+def test_children_that_return_are_not_counted(tmp_path: Path) -> None:
+    events, tally = campaign(settings(tmp_path, f"{UNRULY}:forks", examples=25))
+    assert sorted(e.index for e in events if isinstance(e, ProgramChecked)) == list(range(25))
+    assert (tally.deaths, tally.findings, tally.exit_code) == (0, 0, ExitCode.CLEAN)
+
+
+def test_children_end_with_their_worker(tmp_path: Path) -> None:
+    told, printed = settings(tmp_path, f"{UNRULY}:forks_sleepers", examples=3), ""
+    for event in Campaign(told, threading.Event()).events():
+        if isinstance(event, ProgramChecked):
+            printed = "".join(path.read_text() for path in told.journals.glob("worker-*.log"))
+    children = [int(line.split()[1]) for line in printed.splitlines() if line.startswith("sleeper ")]
+    assert children
+    deadline = time.monotonic() + 10
+    while any(_runs(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_runs(child) for child in children)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_a_run_that_was_interrupted_or_judged_nothing_is_not_clean() -> None:
+    checked = ProgramChecked(0, 0, "agrees", 0.1)
+    told: list[tuple[tuple[Event, ...], ExitCode]] = [
+        ((checked, RunFinished(Ending.DONE, 1.0)), ExitCode.CLEAN),
+        ((checked, RunFinished(Ending.TIME, 1.0)), ExitCode.CLEAN),
+        ((checked, RunFinished(Ending.INTERRUPTED, 1.0)), ExitCode.INFRASTRUCTURE),
+        ((checked,), ExitCode.INFRASTRUCTURE),
+        ((RunFinished(Ending.TIME, 1.0),), ExitCode.INFRASTRUCTURE),
+    ]
+    for events, code in told:
+        tally = Tally()
+        for event in events:
+            tally.feed(event)
+        assert (tally.exit_code, bool(tally.shortcomings)) == (code, code is not ExitCode.CLEAN)
