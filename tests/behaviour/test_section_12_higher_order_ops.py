@@ -90,9 +90,9 @@ def test_a_higher_order_op_is_refused_by_name_before_anything_is_touched(functio
 @pytest.mark.parametrize("function", [chosen, mapped, scanned, looped, chosen_in_vmap], ids=lambda f: f.__name__)
 def test_behind_dynamo_it_runs_eagerly_and_is_counted(function):
     x, y = leaf(2, 3), leaf(2, 3)
-    before = aotcheck.counters().refused[REASON]
+    before = aotcheck.counters().refused.get(REASON, 0)
     results = through_dynamo(function)(x)
-    assert aotcheck.counters().refused[REASON] == before + 1
+    assert aotcheck.counters().refused.get(REASON, 0) == before + 1
     for found, expected in zip(*[torch.utils._pytree.tree_leaves(r) for r in (results, function(y))], strict=True):
         assert torch.equal(found, expected)
 
