@@ -29,11 +29,14 @@ class Fakes:
         attributes = self._attributes.get(device)
         if attributes is None:
             attributes = self._attributes[device] = {**_attributes_of_fakes(device), "fake_mode": self.mode}
-        fake = make_subclass(FakeTensor, elem, device_for_backend_keys=attributes["_fake_device"])
+        fake = make_subclass(FakeTensor, elem, device_for_backend_keys=attributes[_FAKE_DEVICE])
         self._guard(fake)
         fake.__dict__.update(attributes)
         return fake
 
+
+_FAKE_DEVICE = "_fake_device" if isinstance(getattr(FakeTensor, "fake_device", None), property) else "fake_device"
+"""Where a FakeTensor has its device: behind a property from torch 2.12 on, in an attribute before."""
 
 _CONTAINERS = (list, dict, set, collections.deque)
 

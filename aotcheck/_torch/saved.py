@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
+
+from aotcheck._torch.versions import set_version, version_groups, version_of
 
 SavedTensor: Any = torch._C._autograd.SavedTensor
 top_hooks: Callable[[bool], Any] = torch._C._autograd._top_saved_tensors_default_hooks
@@ -78,7 +82,74 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
     if not isinstance(ctx, torch.autograd.function.BackwardCFunction):  # what compiled autograd has in its place
         return tuple([ctx.saved_tensors[k] for k in which])
     saved = ctx._raw_saved_tensors
-    return tuple([saved[k].unpack() for k in which])
+    if _UNPACKS_ALONE:
+        return tuple([saved[k].unpack() for k in which])
+    if all(is_packed(saved[k]) for k in which):
+        return tuple([unpacking(saved[k])() for k in which])
+    return _unpack_all_for(ctx, saved, which)
+
+
+_UNPACKS_ALONE = hasattr(SavedTensor, "unpack")  # from torch 2.12 on
+_ALL: Any = vars(torch._C._FunctionBase)["saved_tensors"].__get__
+_WRITTEN = re.compile(r"is at version (\d+); expected version (\d+)")
+
+
+def _unpack_all_for(ctx: Any, saved: Sequence[Any], which: Sequence[int]) -> tuple[Tensor, ...]:
+    """What ``unpack_some`` does where a torch unpacks all saved tensors of a node together.
+
+    It then raises if any of them was written since. While it looks, the version counters of those that are not among
+    ``which`` stand where they stood when these were saved. That place is known from what torch raises about them.
+    """
+    needed = [saved[k].data for k in which if not is_packed(saved[k])]
+    others = [s.data for k, s in enumerate(saved) if k not in which and not is_packed(s)]
+    groups = version_groups([*needed, *others])[len(needed) :]
+    counters = {_FIRST + g: t for g, t in zip(groups, others, strict=True) if g >= len(needed) and version_of(t) >= 0}
+    before = {number: version_of(t) for number, t in counters.items()}
+    try:
+        for number, t in counters.items():
+            set_version(t, number)
+        while True:
+            try:
+                unpacked = _ALL(ctx)
+                return tuple([unpacked[k] for k in which])
+            except RuntimeError as error:
+                met = _WRITTEN.search(str(error))
+                if met is None or int(met[1]) not in counters:
+                    raise
+                set_version(counters[int(met[1])], int(met[2]))
+    finally:
+        for number, t in counters.items():
+            set_version(t, before[number])
+
+
+_FIRST = 1 << 30
+"""Versions from here on stand for a tensor that was told of it."""
+
+
+def unpack(saved: Any) -> Tensor:
+    """The tensor that was saved.
+
+    Raises:
+        RuntimeError: it was written since.
+    """
+    return cast("Tensor", saved.unpack())
+
+
+def saved_for_checkpoint(x: Any) -> tuple[Tensor, ...]:
+    """What a checkpoint of torch before 2.13 was given, if ``x`` is how it holds that: as saved by a Function.
+
+    Later ones hold a SavedTensor of each.
+
+    Raises:
+        RuntimeError: one of these was written since.
+    """
+    if not isinstance(x, Tensor) or _SAVES_INPUTS is None:
+        return ()
+    node = x.grad_fn
+    return _ALL(node)[1:] if getattr(node, "_forward_cls", None) is _SAVES_INPUTS else ()
+
+
+_SAVES_INPUTS: Any = getattr(torch.utils.checkpoint, "_NoopSaveInputs", None)
 
 
 def saved_of(node: Any) -> Sequence[Any]:

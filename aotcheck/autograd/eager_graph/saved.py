@@ -296,9 +296,11 @@ def held_by_hooks(node: Any) -> list[Tensor] | None:
     if not has_packed(node):
         return None
     hooks = {id(hook): hook for _, s in _raw_kept(node) if (hook := getattr(s, "unpack_hook", None)) is not None}
-    held = {id(x): x for hook in hooks.values() for x in reachable(hook) if isinstance(x, _torch.SavedTensor)}
+    found = {id(x): x for hook in hooks.values() for x in reachable(hook)}.values()
+    held = [x for x in found if isinstance(x, _torch.SavedTensor) and not _torch.is_packed(x)]
     with _torch.meta_kernels():
-        return [x.unpack() for x in held.values() if not _torch.is_packed(x)]
+        unpacked = [_torch.unpack(x) for x in held]
+        return unpacked + [t for x in found for t in _torch.saved_for_checkpoint(x)]
 
 
 def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -> list[Tensor]:

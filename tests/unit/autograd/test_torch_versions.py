@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from aotcheck import _torch
 from aotcheck._torch import ambient, dispatch
+from aotcheck._torch import saved as saving
 
 
 class _Told(TorchFunctionMode):
@@ -56,3 +57,56 @@ def test_that_fx_traces_is_known_by_a_flag_or_a_function(monkeypatch):
     assert seen == [True]
     monkeypatch.setattr(ambient._symbolic_trace, "_get_is_fx_tracing", lambda: True, raising=False)
     assert ambient._find_fx_traces()()
+
+
+class _Saves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *tensors):
+        ctx.save_for_backward(*tensors)
+        return tensors[0] * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return (g, *[None] * (len(ctx.needs_input_grad) - 1))
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["each alone", "all together"])
+@pytest.mark.parametrize("which", [(), (0,), (1,), (2,), (3,), (2, 0)], ids=str)
+def test_some_saved_tensors_are_unpacked_whatever_became_of_the_others(which, together, monkeypatch):
+    """torch 2.11 unpacks what a node saved all together alone; then others that were written must not matter."""
+    if together:
+        monkeypatch.setattr(saving, "_UNPACKS_ALONE", False)
+    elif not saving._UNPACKS_ALONE:
+        pytest.skip(f"torch {torch.__version__} cannot unpack one alone")
+    a, b, c = torch.ones(2, requires_grad=True), torch.ones(2), torch.ones(3)
+    given = (a, b, c, c[1:])  # the last two count versions together
+    out = _Saves.apply(*given)  # kept: torch before 2.13 frees what a node saved when its graph is dropped
+    node = out.grad_fn
+    c.add_(1)
+    b.add_(1).add_(1)
+    versions = [t._version for t in given]
+    if set(which) <= {0}:
+        found = _torch.unpack_some(node, which)
+        assert [t.data_ptr() for t in found] == [given[k].data_ptr() for k in which]
+    else:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            _torch.unpack_some(node, which)
+    assert [t._version for t in given] == versions
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["each alone", "all together"])
+def test_saved_tensors_that_are_freed_are_not_unpacked(together, monkeypatch):
+    if together:
+        monkeypatch.setattr(saving, "_UNPACKS_ALONE", False)
+    a = torch.ones(2, requires_grad=True)
+    out = _Saves.apply(a, torch.ones(2))
+    out.sum().backward()
+    for which in ((), (0,)):
+        with pytest.raises(RuntimeError, match="second time"):
+            _torch.unpack_some(out.grad_fn, which)
+
+
+def test_a_fake_tensor_says_on_which_device_it_is():
+    fake = _torch.Fakes().from_meta(torch.empty(2, 3, device="meta"), torch.device("cpu"))
+    assert isinstance(fake, _torch.FakeTensor)
+    assert (fake.device, fake.shape) == (torch.device("cpu"), (2, 3))
