@@ -12,6 +12,7 @@ from aotcheck.backends.errors import (
     ExpectationsError,
     UnknownBackendError,
 )
+from aotcheck.backends.examples import with_examples
 from aotcheck.backends.expectations import EVERYTHING, Expectations, promises_named
 from aotcheck.backends.registry import NAMES, recorded, require_device, resolve
 from aotcheck.backends.variants import SPELLED
@@ -33,4 +34,5 @@ __all__ = [
     "recorded",
     "require_device",
     "resolve",
+    "with_examples",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from aotcheck._torch import dynamo_is_imported
-from aotcheck.backends import variants
+from aotcheck.backends import foreign, variants
 from aotcheck.backends.backend import EVERY_PROMISE, Backend, Function, Promise
 from aotcheck.backends.errors import BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
 from aotcheck.backends.expectations import Expectations
@@ -170,6 +170,7 @@ _MAKERS: Mapping[str, Callable[[], Backend]] = {
     "aot_eager": _aot_eager,
     "aot_eager_decomp_partition": _aot_eager_decomp_partition,
     "inductor": _inductor,
+    **foreign.MAKERS,
 }
 
 NAMES: tuple[str, ...] = tuple(_MAKERS)
@@ -201,10 +202,11 @@ def _found(name: str) -> Backend:
 def recorded(backend: Backend, expectations: Expectations) -> Expectations:
     """What a finding's header says of ``backend``, into which ``expectations`` are folded.
 
-    A backend of this package says itself what it does not promise whenever it is resolved, so only what the run has
-    been told is written down. A user's may say something else tomorrow: all that it says is written down.
+    Of torch's backends and ours only what the run has been told is written down: they say the rest themselves whenever
+    they are resolved. Of a user's, and of one whose package may be missing tomorrow, all is written down.
     """
-    return expectations if backend.name in NAMES else Expectations.of(backend)
+    known = backend.name in NAMES and backend.name not in foreign.MAKERS
+    return expectations if known else Expectations.of(backend)
 
 
 def require_device(device: str) -> torch.device:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from aotcheck.backends import foreign
 from aotcheck.backends.backend import Function
 
 __all__ = ["SPELLED", "aot_function_min_cut", "aotcheck_inductor"]
 
 SPELLED = {name: f"aotcheck.backends.variants:{name}" for name in ("aot_function_min_cut", "aotcheck_inductor")}
+SPELLED |= {name: f"aotcheck.backends.foreign:{name}" for name in foreign.MAKERS}
 """How scripts name the backends that are made here."""
 
 

@@ -69,6 +69,7 @@ VIEW = program(op("v0", "Tensor.view", X, TupleExpr((Literal(2), Literal(2)))))
 TRAINED = program(op("v0", "torch.mul", X, 2), requires_grad=True, backward=True)
 MUTATES = program(op(None, "Tensor.add_", X, 1), op("v0", "torch.mul", X, 2))
 REFUSED = program(op("v0", "Tensor.view", X, TupleExpr((Literal(3), Literal(3)))))
+RETURNS_A_RANDOM_NUMBER = program(op("v0", "torch.rand_like", X))
 OUTPUT, INPUT = Probe(Site.OUTPUT, 0, 3), Probe(Site.INPUT, 0, 3)
 
 drawn = st.tuples(st.integers(1, 12), st.integers(-9, 9)).map(

@@ -1,0 +1,110 @@
+"""Backends that compile from example inputs: they look at what a function does with one set of arguments."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from aotcheck._torch import base_of, is_view, pytree, storage_key
+from aotcheck.backends.backend import Function
+
+__all__ = ["Copies", "Maker", "with_examples"]
+
+Maker = Callable[[Function, tuple[Any, ...]], Function]
+"""Takes a function and example arguments, returns the compiled function."""
+
+
+def with_examples(make: Maker) -> Callable[[Function], Function]:
+    """A backend's ``compile``, made of a compiler that needs example arguments.
+
+    ``make(fn, examples)`` is called once, when the compiled function is called first, with copies (:class:`Copies`) of
+    the arguments of that call: whatever the compiler does with them, the arguments are as they were, and so are the
+    random number generators. What ``make`` returns is then called with the arguments themselves, in that call and in
+    all later ones.
+
+    Example::
+
+        traced = Backend("traced", with_examples(torch.jit.trace), promises=EVERY_PROMISE - {Promise.GUARDS})
+    """
+
+    def compile_function(fn: Function) -> Function:
+        made: list[Function] = []
+
+        def compiled(*args: Any) -> Any:
+            if not made:
+                with torch.random.fork_rng():
+                    examples = tuple(pytree.tree_map(Copies().of, args))
+                    made.append(make(fn, examples))
+            return made[0](*args)
+
+        return compiled
+
+    return compile_function
+
+
+class Copies:
+    """Copies of arguments, which a function cannot tell from them but by their addresses.
+
+    Tensors that are one object are one object again. Those that share a storage share a copy of it, with the same
+    offsets and strides, and a storage that was freed is freed again. A leaf is a leaf with the same ``requires_grad``,
+    a parameter a parameter, a view a view of the copy of its base, with a history iff it had one. Any other tensor with
+    a history becomes the result of an op on a leaf of its own. Wrapper subclasses, sparse tensors and views that
+    ``as_strided`` does not make again are cloned, detached, as they clone themselves.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, Any] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._originals: list[torch.Tensor] = []  # alive, so that their ids stay theirs
+
+    def of(self, leaf: Any) -> Any:
+        """The copy of a leaf of a pytree."""
+        if not isinstance(leaf, torch.Tensor):
+            return copy.deepcopy(leaf)
+        if id(leaf) not in self._of:
+            self._originals.append(leaf)
+            with torch.inference_mode(leaf.is_inference()):
+                self._of[id(leaf)] = self._tensor(leaf)
+        return self._of[id(leaf)]
+
+    def _tensor(self, t: torch.Tensor) -> torch.Tensor:
+        if type(t) not in (torch.Tensor, torch.nn.Parameter) or t.layout is not torch.strided or t.is_neg():
+            return t.detach().clone().requires_grad_(t.requires_grad)
+        base = base_of(t) if is_view(t) else None
+        if base is not None and (base.dtype, base.is_conj()) == (t.dtype, t.is_conj()):
+            with torch.set_grad_enabled(_has_history(t)):
+                made = self.of(base).as_strided(t.shape, t.stride(), t.storage_offset())
+            if made.requires_grad == t.requires_grad:
+                return made  # type: ignore[no-any-return]
+        if _has_history(t):
+            result = torch.zeros(t.shape, dtype=t.dtype, device=t.device, requires_grad=True).clone()
+            result.data = self._alias(t)
+            return result
+        alias = self._alias(t)
+        if isinstance(t, torch.nn.Parameter):
+            return torch.nn.Parameter(alias, t.requires_grad)
+        return alias.requires_grad_(t.requires_grad)
+
+    def _alias(self, t: torch.Tensor) -> torch.Tensor:
+        """A tensor without history, where ``t`` lies in the copy of its storage."""
+        key = storage_key(t)
+        if key not in self._storages:
+            self._storages[key] = t.untyped_storage().clone()
+        storage = self._storages[key]
+        size = storage.nbytes()
+        with torch.no_grad():
+            made = torch.empty(0, dtype=t.dtype, device=t.device)
+            made.set_(storage, t.storage_offset(), t.shape, t.stride())
+            if storage.nbytes() != size:  # it was freed: set_ has made room
+                storage.resize_(size)
+            return made.conj() if t.is_conj() else made
+
+
+def _has_history(t: torch.Tensor) -> bool:
+    try:
+        return t.grad_fn is not None
+    except RuntimeError:  # a view made under no_grad, of a base that was written with grad mode on
+        return False
