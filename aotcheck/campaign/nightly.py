@@ -20,6 +20,7 @@ from typing import Any
 from aotcheck.campaign.declared import inspection_by
 from aotcheck.campaign.events import Event
 from aotcheck.campaign.journal import write_durably
+from aotcheck.campaign.remembered import Memory, Remembered, Seen
 from aotcheck.campaign.replay import Replay, Status
 from aotcheck.campaign.settings import Settings, SettingsError
 from aotcheck.campaign.supervisor import Campaign
@@ -29,6 +30,8 @@ from aotcheck.campaign.words import counted
 __all__ = ["BackendRun", "Changes", "Config", "Job", "Nightly", "ReplayedFile", "load_config", "run"]
 
 FORMAT = 1
+REMEMBERED = "remembered"
+"""The folder among the reports that keeps what nights have told."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class BackendRun:
     """What fuzzing a backend came to.
 
     Args:
+        wavering: the coarse keys of flaky findings.
         shared: programs that differ as they do on a baseline.
         untold: findings that have no signature: time was up, or minimizing was left out. They count as new.
         failures: of the infrastructure, one line each.
@@ -113,6 +117,7 @@ class BackendRun:
     signatures: tuple[SignedBug, ...] = ()
     untold: int = 0
     flaky: int = 0
+    wavering: tuple[str, ...] = ()
     shared: int = 0
     failures: tuple[str, ...] = ()
 
@@ -140,6 +145,7 @@ class Nightly:
     replayed: tuple[ReplayedFile, ...] = ()
     runs: tuple[BackendRun, ...] = ()
     changes: Changes = field(default_factory=Changes)
+    remembered: tuple[Remembered, ...] = ()
     failures: tuple[str, ...] = ()
     format: int = FORMAT
 
@@ -151,6 +157,8 @@ class Nightly:
     def exit_code(self) -> ExitCode:
         """Findings first, since nothing that was found may be lost; then what could not be run."""
         if self.count(Status.NEW) or self.count(Status.FIXED) or any(run.new or run.untold for run in self.runs):
+            return ExitCode.FINDINGS
+        if any(one.fails for one in self.remembered):
             return ExitCode.FINDINGS
         if self.failures or any(run.failures for run in self.runs):
             return ExitCode.INFRASTRUCTURE
@@ -273,20 +281,23 @@ def run(
     before = list(past_nights(config.reports))
     folder = config.reports / now.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True, exist_ok=True)
-    failures: list[str] = []
+    memory = Memory(config.reports / REMEMBERED, now)
+    failures = [memory.damage] if memory.damage else []
     replayed: list[ReplayedFile] = []
     if config.corpus is not None:
         for one in _replay(config, stop, failures):
             replayed.append(one)
             if one.status not in (Status.AGREES.value, Status.KNOWN.value):
                 said(f"{one.name}: {one.status}{f' ({one.text})' if one.text else ''}")
+    failures += _recall(config, memory, stop)
     runs: list[BackendRun] = []
     for number, job in enumerate(config.jobs):
         if stop.is_set():
             break
         into = folder / f"{number}-{_slug(job.backend)}"
         try:
-            runs.append(_fuzz(config, job, into, now, strategy, inspection, stop, heard))
+            found = _fuzz(config, job, into, now, strategy, inspection, stop, heard)
+            runs.append(_remembered(found, job, memory))
             fuzzed, fresh = counted(runs[-1].programs, "program"), counted(len(runs[-1].new), "new signature")
             said(f"{job.backend}: {fuzzed}, {fresh}")
         except (SettingsError, OSError) as error:  # a full disk, say: the others may have room again
@@ -297,9 +308,38 @@ def run(
         night,
         changes=compared(night, before[-1]) if before else Changes(),
         failures=(*failures, *(["interrupted"] if stop.is_set() else [])),
+        remembered=tuple(memory),
     )
+    for told in night.remembered:
+        if told.is_news:
+            said(f"{told.backend}: {told.status.value}: {told.signature}")
     write_durably(folder / "nightly.json", json.dumps(dataclasses.asdict(night), indent=1) + "\n")
+    memory.save()
     return night
+
+
+def _recall(config: Config, memory: Memory, stop: threading.Event) -> Iterator[str]:
+    """Replay what is remembered of the backends of this night; a line for each file that cannot be."""
+    jobs, most, runs = config.workers, config.memory, config.replay_runs
+    for device, files in memory.files(job.backend for job in config.jobs).items():
+        for one in Replay(files, device=device, jobs=jobs, memory=most, runs=runs, stop=stop).results():
+            memory.replayed(one)
+            if one.status is Status.REJECTED:
+                yield f"{one.path}: {one.text}"
+
+
+def _remembered(run: BackendRun, job: Job, memory: Memory) -> BackendRun:
+    """``run`` with its signatures known that earlier nights have told; what none has told is remembered."""
+    signed = []
+    for bug in run.signatures:
+        told = memory.named(job.backend, bug.known) if bug.known else bug.signature
+        if told is not None:  # else it is one of the corpus
+            one = memory.found(job.backend, job.device, told, bug.minimized)
+            bug = dataclasses.replace(bug, known="" if one.status is Status.NEW else one.name)
+        signed.append(bug)
+    for key in run.wavering:
+        memory.found(job.backend, job.device, f"{key}, flaky", "", Seen.WAVERS)
+    return dataclasses.replace(run, signatures=tuple(signed))
 
 
 def _seed(job: Job, now: datetime.datetime) -> int:
@@ -347,6 +387,7 @@ def _fuzz(
         inspection=inspection_by(drawn, inspection),
         corpus=config.corpus,
         baselines=job.baselines,
+        remembered=config.reports / REMEMBERED,
     )
     tally = Tally()
     settings.make_folders()
@@ -374,6 +415,7 @@ def summed_up(tally: Tally, backend: str, folder: Path, seed: int) -> BackendRun
         signatures=tuple(signed),
         untold=tally.untriaged,
         flaky=len(tally.flaky),
+        wavering=tuple(dict.fromkeys(str(one.key) for one in tally.flaky)),
         shared=tally.shared.total(),
         failures=tally.shortcomings,
     )

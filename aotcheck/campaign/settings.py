@@ -37,6 +37,7 @@ class Settings:
         inspection: as ``minimize.Subject`` takes it.
         corpus: the folder of known bugs, if there is one.
         expectations: what is not expected of the backend, as ``backends.recorded`` gives it.
+        remembered: a folder of more bugs, which nights have told; see :mod:`aotcheck.campaign.remembered`.
         baselines: backends whose differences are no findings, see :mod:`aotcheck.campaign.baseline`.
     """
 
@@ -56,6 +57,7 @@ class Settings:
     corpus: Path | None = None
     expectations: Expectations = EVERYTHING
     baselines: tuple[str, ...] = ()
+    remembered: Path | None = None
 
     @property
     def findings(self) -> Path:

@@ -103,7 +103,9 @@ class Campaign:
             yield _run_started(self.settings)
         else:
             yield RunResumed(self._past.programs, datetime.now(UTC).isoformat(timespec="seconds"))
-        triage = Triage(self.settings, known_bugs(self.settings.corpus, self.settings.backend), self.stop)
+        folders = (self.settings.corpus, self.settings.remembered)
+        known = [bug for folder in folders for bug in known_bugs(folder, self.settings.backend)]
+        triage = Triage(self.settings, known, self.stop)
         for event in self._past.events:
             triage.feed(event)
         baselines = Baselines(self.settings, self.stop, self._past.events)

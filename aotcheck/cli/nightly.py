@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 def nightly(config: Path, corpus: Path | None) -> None:
     """Replay the corpus, fuzz each backend for its time, and say what has changed since the last run.
 
-    Leaves a folder with summary.md, junit.xml, nightly.json and the folder of each campaign, report.html in it. Exits 0
-    when clean, 1 with new findings or corpus files that no longer differ, 2 when the configuration or a corpus file is
-    wrong, 3 when something could not be run.
+    Leaves a folder with summary.md, junit.xml, nightly.json and the folder of each campaign, report.html in it. The
+    folder `remembered` keeps what nights have told: each signature is new once, then known, fixed when it agrees, flaky
+    when it wavers. Exits 0 when clean, 1 with new findings, findings that have become flaky, or corpus files that no
+    longer differ, 2 when the configuration or a corpus file is wrong, 3 when something could not be run.
     """
     import hypothesis
     import torch
@@ -79,7 +80,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
             click.echo(f"aotcheck: {told.reports}: cannot be written: {error.strerror}", err=True)
             sys.exit(3)
     folder = Path(night.folder)
-    write_junit(folder / "junit.xml", night.replayed, night.runs)
+    write_junit(folder / "junit.xml", night.replayed, night.runs, night.remembered)
     for campaign in night.runs:
         before = Path(night.changes.last) / Path(campaign.folder).name
         previous = before if night.changes.last and (before / "run.jsonl").exists() else None

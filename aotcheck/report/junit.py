@@ -7,17 +7,27 @@ from xml.etree import ElementTree as ET
 
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.nightly import BackendRun, ReplayedFile
+from aotcheck.campaign.remembered import Remembered
 from aotcheck.campaign.words import Status, counted
 
 _FAILS = {Status.NEW.value, Status.FIXED.value}
 
 
-def write_junit(path: Path, replayed: tuple[ReplayedFile, ...], runs: tuple[BackendRun, ...]) -> None:
-    """A suite for the corpus and one for each campaign. A known bug passes, one that is new or fixed fails, a file that
-    is no program is an error, and so is an infrastructure that failed."""
+def write_junit(
+    path: Path,
+    replayed: tuple[ReplayedFile, ...],
+    runs: tuple[BackendRun, ...],
+    remembered: tuple[Remembered, ...] = (),
+) -> None:
+    """A suite for the corpus, one for what earlier nights have told, and one for each campaign. A known bug passes, one
+    that is new or fixed fails, and so does one that has become flaky since an earlier night; a file that is no program
+    is an error, and so is an infrastructure that failed."""
     root = ET.Element("testsuites", name="aotcheck")
     if replayed:
         _suite(root, "corpus", [_file(one) for one in replayed])
+    earlier = [one for one in remembered if one.status is not Status.NEW]  # new ones are those of the campaigns
+    if earlier:
+        _suite(root, "remembered", [_told(one) for one in earlier])
     for run in runs:
         _suite(root, f"fuzz {run.backend}", list(_campaign(run)))
     ET.indent(root)
@@ -61,6 +71,12 @@ def _file(one: ReplayedFile) -> ET.Element:
 
 def _said(one: ReplayedFile) -> str:
     return f"{one.status}: {one.text}" if one.text else one.status
+
+
+def _told(one: Remembered) -> ET.Element:
+    name = f"{one.signature} on {one.backend}"
+    said = f"{one.status.value}; first seen {one.first}, last seen {one.last}"
+    return _case(name, "failure", said, one.file) if one.fails else _noted(name, f"{said}\n{one.file}")
 
 
 def _campaign(run: BackendRun) -> list[ET.Element]:

@@ -41,12 +41,30 @@ def _lines(night: Nightly) -> Iterator[str]:
         yield ""
     for run in night.runs:
         yield from _run(run)
+    yield from _remembered(night)
     if night.changes.last:
         yield f"## Since {night.changes.last}"
         yield ""
         yield from (f"- {_cell(line)}" for line in night.changes.lines or ("nothing has changed",))
         yield ""
     yield from (f"- failed: {_cell(line)}" for line in night.failures)
+
+
+def _remembered(night: Nightly) -> Iterator[str]:
+    """What nights have told: what is news tonight first, in bold."""
+    if not night.remembered:
+        return
+    yield "## Remembered"
+    yield ""
+    yield "| | backend | signature | first seen | last seen | file |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for one in sorted(night.remembered, key=lambda one: (not one.fails, not one.is_news, one.backend, one.first)):
+        status = f"**{one.status.value}**" if one.is_news else one.status.value
+        yield (
+            f"| {status} | {_cell(one.backend)} | `{_cell(one.signature)}` | {one.first} | {one.last} | "
+            f"{_cell(one.file) or 'not minimized'} |"
+        )
+    yield ""
 
 
 def _run(run: BackendRun) -> Iterator[str]:

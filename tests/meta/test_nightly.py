@@ -139,7 +139,7 @@ def night(folder: Path, backend: str) -> tuple[Result, Path]:
     config = folder / "nightly.toml"
     config.write_text(CONFIG.format(backend=backend))
     result = run("nightly", "--config", config)
-    return result, max((folder / "reports").iterdir())
+    return result, max((folder / "reports").glob("2*"))
 
 
 def test_a_night_says_what_is_new_known_fixed_and_flaky(tmp_path: Path) -> None:
@@ -193,6 +193,72 @@ def test_a_clean_night_is_clean_and_a_bug_of_the_corpus_is_none(tmp_path: Path) 
     summary = (folder / "summary.md").read_text()
     assert "another on eager: not there -> agrees" in summary
     assert "everything-is-doubled on tests.meta.planted:doubles: known -> not there" in summary
+
+
+MOODY = """
+import torch
+from pathlib import Path
+from torch.utils import _pytree as pytree
+
+HERE = Path(__file__)
+
+
+def compile(fn):
+    mood, turn = HERE.with_name("mood").read_text(), HERE.with_name("turn")
+    if mood == "wavers":  # right in every second process
+        mood = "right" if turn.exists() else "wrong"
+        turn.unlink() if turn.exists() else turn.touch()
+    if mood == "right":
+        return fn
+    return lambda *args: pytree.tree_map_only(torch.Tensor, lambda t: t * 2, fn(*args))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_bug_that_appears_stays_goes_and_wavers_is_told_once_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "moody.py").write_text(MOODY)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = tmp_path / "nightly.toml"
+    said: dict[str, tuple[int, str]] = {}
+    rows: dict[str, str] = {}
+    for number, mood in enumerate(("wrong", "wrong", "right", "wavers")):
+        (tmp_path / "mood").write_text(mood)
+        fuzzed = mood if mood != "wavers" else "right"  # only the file that is replayed wavers
+        text = CONFIG.replace('corpus = "corpus"', "").format(backend="moody:compile")
+        config.write_text(text.replace("examples = 25", "examples = 3" if fuzzed == "wrong" else "examples = 1"))
+        result = run("nightly", "--config", config)
+        night = f"{number} {mood}"
+        said[night] = (result.exit_code, result.output)
+        folder = max((tmp_path / "reports").glob("2*"))
+        (row,) = [line for line in (folder / "summary.md").read_text().splitlines() if "| moody:compile |" in line]
+        rows[night] = row.split("|")[1].strip()
+        names = [suite.get("name") for suite in ET.parse(folder / "junit.xml").getroot()]
+        assert ("remembered" in names) == bool(number), "what is new fails in the suite of its campaign"
+    assert rows == {"0 wrong": "**new**", "1 wrong": "known", "2 right": "**fixed**", "3 wavers": "**flaky**"}, said
+    assert {night: code for night, (code, _) in said.items()} == {
+        "0 wrong": 1,
+        "1 wrong": 0,
+        "2 right": 0,
+        "3 wavers": 1,
+    }, said
+    assert "1 new signature" in said["0 wrong"][1] and "0 new signatures, 1 known" in said["1 wrong"][1]
+    assert "moody:compile: fixed: (values, output)" in said["2 right"][1]
+
+
+def test_a_damaged_memory_is_said_and_the_night_goes_on(tmp_path: Path) -> None:
+    remembered = tmp_path / "reports" / "remembered"
+    remembered.mkdir(parents=True)
+    (remembered / "memory.json").write_text("{")
+    config = tmp_path / "nightly.toml"
+    config.write_text(CONFIG.replace('corpus = "corpus"', "").format(backend="eager").replace("25", "1"))
+    result = run("nightly", "--config", config)
+    assert (
+        result.exit_code == 3 and "memory.json: damaged" in result.output and "kept as memory-damaged-" in result.output
+    )
+    assert len(list(remembered.glob("memory-damaged-*.json"))) == 1
+    assert run("nightly", "--config", config).exit_code == 0
 
 
 def test_what_cannot_be_run_is_infrastructure(tmp_path: Path) -> None:
