@@ -145,7 +145,7 @@ def _torch_export() -> Backend:
 
 def _thunder() -> Backend:
     """It traces into its own functional ops: results are no aliases and have strides of their own, random ops are its
-    own, and of gradients there are first ones only."""
+    own, and of gradients there are first ones only. What it does not know it refuses by NotImplementedError."""
     _packages("thunder")
     without = {
         Promise.DOUBLE_BACKWARD,
@@ -155,7 +155,7 @@ def _thunder() -> Backend:
         Promise.SUBCLASSES,
         Promise.ERRORS,
     }
-    return Backend("thunder", thunder, EVERY_PROMISE - without)
+    return Backend("thunder", thunder, EVERY_PROMISE - without, refuses=("NotImplementedError",))
 
 
 def _openvino() -> Backend:

@@ -17,6 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aotcheck.backends import (
+    EVERYTHING,
+    BackendError,
+    Expectations,
+    ExpectationsError,
+    promises_named,
+    recorded,
+    resolve,
+)
 from aotcheck.campaign.declared import inspection_by
 from aotcheck.campaign.events import Event
 from aotcheck.campaign.journal import write_durably
@@ -47,6 +56,7 @@ class Job:
     strategy: str = ""
     timeout: float = 60.0
     baselines: tuple[str, ...] = ()
+    expectations: Expectations = EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -255,12 +265,25 @@ def _job(entry: Mapping[str, Any], seconds: Callable[[str], float]) -> Job:
         strategy=_text(left, "strategy", ""),
         timeout=_duration(left, "timeout", seconds) or 60.0,
         baselines=_texts(left, "baseline"),
+        expectations=_expectations(left),
     )
     if left:
         raise ValueError(f"[[backend]] {name}: unknown: {', '.join(left)}")
     if job.seconds is None and job.examples is None:
         raise ValueError(f"[[backend]] {name}: give it time or examples")
     return job
+
+
+def _expectations(entries: dict[str, Any]) -> Expectations:
+    """What is not expected of a backend, as the options of ``aotcheck fuzz`` say it."""
+    rtol = entries.pop("rtol", 0.0)
+    if not isinstance(rtol, (int, float)) or isinstance(rtol, bool) or not 0 <= rtol <= 1:
+        raise ValueError(f"rtol = {rtol!r} is not a number between 0 and 1")
+    try:
+        without = promises_named(_texts(entries, "without"))
+    except ExpectationsError as error:
+        raise ValueError(str(error)) from error
+    return Expectations(without, _texts(entries, "ignore"), float(rtol), _texts(entries, "refuses"))
 
 
 # -- the night
@@ -388,6 +411,7 @@ def _fuzz(
         corpus=config.corpus,
         baselines=job.baselines,
         remembered=config.reports / REMEMBERED,
+        expectations=_recorded(job),
     )
     tally = Tally()
     settings.make_folders()
@@ -396,6 +420,14 @@ def _fuzz(
         heard(job.backend, folder, event, at)
         tally.feed(event, at)
     return summed_up(tally, job.backend, folder, seed)
+
+
+def _recorded(job: Job) -> Expectations:
+    """What findings say that is not expected of the backend."""
+    try:
+        return recorded(resolve(job.backend, job.expectations), job.expectations)
+    except BackendError as error:
+        raise SettingsError(str(error)) from error
 
 
 def summed_up(tally: Tally, backend: str, folder: Path, seed: int) -> BackendRun:

@@ -41,6 +41,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
     from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.journal import write_durably
     from aotcheck.campaign.nightly import load_config, run
+    from aotcheck.oracle import soft_kinds
     from aotcheck.report.html import write_html
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.junit import write_junit
@@ -52,7 +53,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
             told = dataclasses.replace(told, corpus=corpus_folder(corpus))
         for job in told.jobs:
             require_device(job.device)
-            resolve(job.backend)
+            soft_kinds(resolve(job.backend, job.expectations))
             require_baselines(job.backend, job.baselines)
             load_strategy(job.strategy or STRATEGY)
             undrawn_by(job.strategy or STRATEGY)

@@ -345,3 +345,15 @@ def test_what_a_run_does_not_expect_travels_to_workers_scripts_and_back(tmp_path
 def copies_a_little_wrong(fn: Function) -> Function:
     """Copies, and values that are wrong from three elements on."""
     return planted.on_tensors(lambda t: t.clone() * (1.001 if t.numel() > 2 else 1))(fn)
+
+
+def test_a_night_expects_what_its_configuration_says(tmp_path: Path) -> None:
+    config = tmp_path / "nightly.toml"
+    entry = "[[backend]]\nname = 'tests.meta.test_promises:copies_a_little_wrong'\nexamples = 5\nseed = 1\n"
+    entry += "strategy = 'tests.meta.small:drawn'\nminimize_time = '1s'\n"
+    config.write_text(entry + "rtol = 0.01\nwithout = ['aliasing']\n")
+    done = CliRunner().invoke(main, ["nightly", "--config", str(config)])
+    assert done.exit_code == 0, done.output
+    (path,) = tmp_path.rglob("run.jsonl")
+    (started,) = (event for event in load_events(path) if isinstance(event, RunStarted))
+    assert started.expectations.rtol == 0.01
