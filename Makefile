@@ -7,7 +7,7 @@ ARGS ?=
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: fuzz test lint format benchmark op-coverage clean
+.PHONY: fuzz test lint format benchmark op-coverage versions clean
 
 # Fuzz the project's own AOT autograd. ARGS="--backend inductor --time 10m" goes to aotcheck.
 fuzz: $(STAMP)
@@ -38,6 +38,11 @@ benchmark: $(STAMP)
 op-coverage: $(STAMP)
 	$(BIN)/python -W ignore -m tools.op_coverage $(ARGS)
 
+# Checks our AOT autograd on every torch from 2.11 on, in .versions/; what is done is not done again. Writes
+# docs/versions.md. ARGS="--versions 2.11.0 --checks programs,corpus" runs a slice.
+versions: $(STAMP)
+	$(BIN)/python -m tools.versions $(ARGS)
+
 # torch comes pinned: without the constraints a newer torch, with all of CUDA, would be installed.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,4 +50,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .versions
