@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from aotcheck.backends import require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.worker import script_backend, up_to, write_finding
+from aotcheck.campaign.worker import up_to, write_finding
 from aotcheck.oracle import Outcome, check
 from aotcheck.program import emit
 from aotcheck.pytest_plugin import FuzzOptions
@@ -73,8 +73,8 @@ def test_random_programs_agree_with_eager(
     programs = refused = 0
     for block, wanted in fuzz_blocks:
         for index, program in enumerate(programs_of_block(strategy, options.seed, block)[:wanted]):
-            header: dict[str, object] = {"format": 1, "backend": options.backend, "block": block, "index": index}
-            in_flight.write_text(emit(program, header, script_backend(options.backend)))
+            header: dict[str, object] = {"backend": options.backend, "block": block, "index": index}
+            in_flight.write_text(emit(program, header))
             with _alarm(TIMEOUT):
                 verdict = check(program, backend, device)
             programs += 1
@@ -82,7 +82,7 @@ def test_random_programs_agree_with_eager(
             if verdict.outcome is Outcome.DIFFERS:
                 key, shown = verdict.hard[0].key, up_to(program, verdict.hard[0])
                 found = {**header, "key": str(key), "difference": verdict.hard[0].text}
-                path = write_finding(findings, options.seed, block, index, key, shown, found, options.backend)
+                path = write_finding(findings, options.seed, block, index, key, shown, found)
                 failures.append(f"{key}: {verdict.hard[0].text}\n    {path}")
     in_flight.unlink(missing_ok=True)
     record_property("programs", programs)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aotcheck.campaign.corpus import entry_of
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, parse_file
-from aotcheck.program.source import HARNESS_MARK
+from aotcheck.program.source import ENDING
 
 EXPRESSIONS = (
     "__import__('os').system('touch {trap}')",
@@ -83,7 +83,7 @@ HEADERS = (
 
 def _lines(text: str) -> tuple[list[str], str]:
     """The lines of a script that are read, and the rest of it."""
-    head, mark, tail = text.partition(HARNESS_MARK)
+    head, mark, tail = text.partition(ENDING)
     return head.splitlines(), mark + tail
 
 
@@ -109,13 +109,13 @@ def _expression(text: str, attack: str, chance: random.Random) -> str:
 
 
 def _header(text: str, attack: str, chance: random.Random) -> str:
-    return text.replace("# format = 1", f"# {attack}", 1)
+    return text.replace("# format = 2", f"# {attack}", 1)
 
 
 def _spoilt(text: str, attack: str, chance: random.Random) -> bytes:
     """Some bytes of what is read changed, dropped or doubled."""
     data = bytearray(text.encode())
-    end = data.index(HARNESS_MARK.encode())
+    end = data.index(ENDING.encode())
     for _ in range(chance.randint(1, 40)):
         at = chance.randrange(end - 50)
         match chance.randrange(3):

@@ -15,13 +15,11 @@ from aotcheck.backends.errors import (
 from aotcheck.backends.examples import with_examples
 from aotcheck.backends.expectations import EVERYTHING, Expectations, promises_named
 from aotcheck.backends.registry import NAMES, recorded, require_device, resolve
-from aotcheck.backends.variants import SPELLED
 
 __all__ = [
     "EVERYTHING",
     "EVERY_PROMISE",
     "NAMES",
-    "SPELLED",
     "Backend",
     "BackendError",
     "BackendUnavailableError",

@@ -1,6 +1,6 @@
 """Other people's compilers: each an adapter of some ten lines, and what it does not promise.
 
-Scripts of findings name the functions of this module. Packages that are missing are named with the extra that has them.
+Packages that are missing are named with the extra that has them.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
-"""Functions over functions, for backends that scripts cannot make with torch alone: they name these."""
+"""Functions over functions, for backends that take more than a line."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from aotcheck.backends import foreign
 from aotcheck.backends.backend import Function
 
-__all__ = ["SPELLED", "aot_function_min_cut", "aotcheck_inductor"]
-
-SPELLED = {name: f"aotcheck.backends.variants:{name}" for name in ("aot_function_min_cut", "aotcheck_inductor")}
-SPELLED |= {name: f"aotcheck.backends.foreign:{name}" for name in foreign.MAKERS}
-"""How scripts name the backends that are made here."""
+__all__ = ["aot_function_min_cut", "aotcheck_inductor"]
 
 
 def aot_function_min_cut(fn: Function) -> Function:

@@ -160,6 +160,6 @@ class Baselines:
         finding, settings = held.finding, self.settings
         header = {**held.script.header, "key": str(key), "difference": text}
         at = (settings.seed, finding.block, finding.index)
-        path = write_finding(settings.findings, *at, key, held.script.program, header, settings.backend)
+        path = write_finding(settings.findings, *at, key, held.script.program, header)
         Path(finding.path).unlink(missing_ok=True)
         return FindingWritten(finding.block, finding.index, key, text, str(path))

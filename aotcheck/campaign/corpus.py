@@ -2,7 +2,7 @@
 
 A header says of each backend, and of each version of torch, whether it agrees with eager::
 
-    format = 1
+    format = 2
     found = "aotcheck fuzz --backend aot_function --seed 0"
     issue = "https://github.com/pytorch/pytorch/issues/1"   # or "none found", or "ours"
     difference = "what the oracle said"
@@ -26,8 +26,7 @@ from pathlib import Path
 from aotcheck.backends import Backend, Expectations, resolve
 from aotcheck.backends.expectations import HEADER
 from aotcheck.campaign.signature import skeleton
-from aotcheck.campaign.worker import script_of
-from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, parse_file
+from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, emit, parse_file
 
 __all__ = [
     "Entry",
@@ -175,7 +174,7 @@ def canonical(path: Path) -> str:
         OSError: it cannot be read.
     """
     parsed = parse_file(path)
-    return script_of(parsed.program, parsed.header, backend_of(parsed))
+    return emit(parsed.program, parsed.header)
 
 
 def refresh(path: Path) -> bool:

@@ -114,7 +114,7 @@ class Deaths:
         task = death.task
         header = {**header_of(task, index), "key": str(key), "difference": text}
         program = parse(death.source, "journal").program
-        path = write_finding(task.findings, task.seed, task.block, index, key, program, header, task.backend)
+        path = write_finding(task.findings, task.seed, task.block, index, key, program, header)
         if not death.log:
             return str(path), ""
         log = self.settings.logs / f"{path.stem}.log"

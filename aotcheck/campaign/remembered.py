@@ -26,9 +26,8 @@ from typing import Any
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.replay import Replayed
 from aotcheck.campaign.words import Status
-from aotcheck.campaign.worker import script_of
 from aotcheck.oracle import Outcome
-from aotcheck.program import ParsedFile, ProgramSyntaxError, UnknownOpError, parse_file
+from aotcheck.program import ParsedFile, ProgramSyntaxError, UnknownOpError, emit, parse_file
 
 __all__ = ["Memory", "Remembered", "Seen"]
 
@@ -194,7 +193,7 @@ class Memory:
         digest = hashlib.sha256(f"{backend} {signature}".encode()).hexdigest()[:10]
         name = f"{minimized.stem.rpartition('-')[0] or minimized.stem}-{digest}.py"
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_durably(self.folder / name, script_of(parsed.program, header, backend))
+        write_durably(self.folder / name, emit(parsed.program, header))
         return name
 
     def _load(self, stamp: str) -> Iterator[Remembered]:

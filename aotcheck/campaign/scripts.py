@@ -1,4 +1,4 @@
-"""Findings' scripts run as a stranger runs them: ``python -I script.py``, in a process of their own.
+"""Findings' scripts run as a user runs them: ``python script.py``, in a process of their own.
 
 A finding is only worth reporting if its script shows it. The first script of each coarse key is run, and what it showed
 is an event like any other.
@@ -18,9 +18,6 @@ from pathlib import Path
 
 from aotcheck.campaign.events import FindingWritten, ScriptRun, Shown
 from aotcheck.oracle import OracleKind
-
-NEED_ONLY_TORCH = frozenset({"dynamo_eager", "aot_function", "aot_eager", "aot_eager_decomp_partition", "inductor"})
-"""Backends whose scripts run isolated (``-I``); others need what is importable here."""
 
 _DEATHS = frozenset({OracleKind.CRASH.value, OracleKind.TIMEOUT.value})
 
@@ -84,11 +81,8 @@ class Scripts:
     def _start(self, finding: FindingWritten) -> _Running:
         self._started += 1
         path = self.folder / f"script-{self._started}.txt"
-        isolated = self.backend in NEED_ONLY_TORCH
-        environment = dict(os.environ)
-        if not isolated:
-            environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        command = [sys.executable, *(["-I"] if isolated else []), str(Path(finding.path).resolve())]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+        command = [sys.executable, str(Path(finding.path).resolve())]
         with path.open("wb") as output:
             process = subprocess.Popen(
                 [*command, "--device", self.device],

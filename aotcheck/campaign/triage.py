@@ -32,7 +32,6 @@ from aotcheck.campaign.events import (
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.settings import Settings
 from aotcheck.campaign.signature import KnownBug, embeds, is_known, skeleton
-from aotcheck.campaign.worker import script_of
 from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject
 from aotcheck.minimize.isolated import workers
 from aotcheck.oracle import CoarseKey, OracleKind
@@ -181,7 +180,7 @@ class Triage:
         stage = self._stage(reduced.program)
         known = next((b.name for b in self._known if b.name and is_known(key, reduced.program, b)), "")
         kept = {entry: read.header[entry] for entry in ("found", "block", "index", "torch") if entry in read.header}
-        header: dict[str, object] = {"format": 1, **kept, "backend": self.settings.backend, "key": str(key)}
+        header: dict[str, object] = {**kept, "backend": self.settings.backend, "key": str(key)}
         header |= {"difference": reduced.shows.text, "skeleton": said}
         header |= {"stage": stage} if stage else {}
         header |= self.settings.expectations.header()
@@ -190,7 +189,7 @@ class Triage:
         path = self.settings.signatures / f"{name}-{digest}.py"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(path, script_of(reduced.program, header, self.settings.backend))
+            write_durably(path, emit(reduced.program, header))
         return FindingSigned(
             path=finding.path,
             key=root_key,

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from aotcheck.backends import EVERYTHING, SPELLED, Expectations, require_device, resolve
+from aotcheck.backends import EVERYTHING, Expectations, require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
-from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check, untold_by_scripts
+from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
 from aotcheck.program import Program, difficulty, emit, parse, traits_of
 from aotcheck.program.traits import bits_of
 from aotcheck.workers import POISONED, in_this_process
@@ -64,7 +64,7 @@ def run_task(task: Task) -> None:
         for index, program in enumerate(programs):
             if index in task.skip:
                 continue
-            source = script_of(program, header_of(task, index), task.backend)
+            source = emit(program, header_of(task, index))
             journal.start(index, source)
             began = time.monotonic()
             try:
@@ -89,7 +89,6 @@ def header_of(task: Task, index: int) -> dict[str, object]:
     """What a script says of where it comes from."""
     options = {"backend": task.backend, "device": task.device, "seed": task.seed, "strategy": task.strategy}
     return {
-        "format": 1,
         "found": " ".join(["aotcheck fuzz", *(f"--{name} {value}" for name, value in options.items())]),
         "backend": task.backend,
         "block": task.block,
@@ -99,25 +98,13 @@ def header_of(task: Task, index: int) -> dict[str, object]:
     }
 
 
-def script_backend(backend: str) -> str | None:
-    """The backend that an emitted script compares with: none for the null test."""
-    return None if backend == "eager" else SPELLED.get(backend, backend)
-
-
-def script_of(program: Program, header: Mapping[str, object], backend: str) -> str:
-    """The script of a finding: what its header does not expect of the backend, the script does not tell either."""
-    expectations = Expectations.of_header(header)
-    soft = untold_by_scripts(expectations)
-    return emit(program, header, script_backend(backend), soft=soft, rtol=expectations.rtol)
-
-
 def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds: float) -> dict[str, Any]:
     path = ""
     if verdict.outcome is Outcome.DIFFERS:
         first = verdict.hard[0]
         header = {**header_of(task, index), "key": str(first.key), "difference": first.text}
         shown = up_to(as_promised(program, resolve(task.backend, task.expectations).promises)[0], first)
-        path = str(write_finding(task.findings, task.seed, task.block, index, first.key, shown, header, task.backend))
+        path = str(write_finding(task.findings, task.seed, task.block, index, first.key, shown, header))
     differences = dict(verdict.shown)
     return {
         "outcome": verdict.outcome.value,
@@ -154,12 +141,11 @@ def write_finding(
     key: CoarseKey,
     program: Program,
     header: Mapping[str, object],
-    backend: str,
 ) -> Path:
     """Write the script of a finding; it is on disk when this returns."""
     name = f"{key.oracle}-{''.join(c if c.isalnum() else '-' for c in key.place)}-{seed}-{block}-{index}.py"
     path = folder / name
-    write_durably(path, script_of(program, header, backend))
+    write_durably(path, emit(program, header))
     return path
 
 

@@ -42,9 +42,8 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     from aotcheck.campaign.corpus import Expected, complaints, duplicates, entries, entry_of
     from aotcheck.campaign.journal import write_durably
     from aotcheck.campaign.replay import Replay
-    from aotcheck.campaign.worker import script_of
     from aotcheck.oracle import Outcome
-    from aotcheck.program import parse_file
+    from aotcheck.program import emit, parse_file
 
     parsed = _read(path)
     _folder(folder)
@@ -70,7 +69,6 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     first = next(one for one in results if one.backend in keys)
     alone = [one.backend for one in results if one.backend in keys and one.judged.unfit]
     header: dict[str, object] = {
-        "format": 1,
         "found": str(parsed.header.get("found", "by hand")),
         "issue": issue,
         "difference": first.judged.texts[0],
@@ -83,7 +81,7 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     if target.exists():
         raise Usage(f"{target} is there already; choose another --name")
     before = list(entries(folder))
-    write_durably(target, script_of(parsed.program, header, first.backend))
+    write_durably(target, emit(parsed.program, header))
     same = next(
         (old for new, old in duplicates([*before, entry_of(target, parse_file(target))]) if new.path == target), None
     )

@@ -75,8 +75,8 @@ def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path
 
     from aotcheck.campaign import ExitCode
     from aotcheck.campaign.journal import write_durably
-    from aotcheck.campaign.worker import script_of
     from aotcheck.minimize import DoesNotFailError
+    from aotcheck.program import emit
     from aotcheck.report.minimizing import MinimizingDisplay, print_reduced
 
     console = Console()
@@ -94,9 +94,9 @@ def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path
     assert reduced is not None
     name = reduction.subject.backend
     kept = {key: parsed.header[key] for key in ("found", "block", "index", "torch") if key in parsed.header}
-    header = {"format": 1, **kept, "backend": name, "key": str(reduced.shows.key), "difference": reduced.shows.text}
+    header = {**kept, "backend": name, "key": str(reduced.shows.key), "difference": reduced.shows.text}
     header |= reduction.subject.expectations.header()
-    write_durably(target, script_of(reduced.program, header, name))
+    write_durably(target, emit(reduced.program, header))
     print_reduced(reduction, reduced, target, console)
     return int(ExitCode.CLEAN)
 

@@ -102,7 +102,7 @@ def _show(one: Replayed, quiet: bool) -> None:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Only say which files are not as they would be written now.")
 def refresh(paths: tuple[Path, ...], check: bool) -> None:
-    """Write program files (or folders of them) anew, with the harness of this version. Nothing is executed."""
+    """Write program files (or folders of them) anew, in the format of this version. Nothing is executed."""
     from aotcheck.campaign import ExitCode, corpus
     from aotcheck.program import ProgramSyntaxError, UnknownOpError
 

@@ -2,7 +2,7 @@
 
 from aotcheck.oracle.compare import ORACLES, Pair, compare
 from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
-from aotcheck.oracle.leniency import IGNORABLE, soft_kinds, untold_by_scripts
+from aotcheck.oracle.leniency import IGNORABLE, soft_kinds
 from aotcheck.oracle.plan import as_promised
 from aotcheck.oracle.verdict import Outcome, Verdict, check
 
@@ -23,5 +23,4 @@ __all__ = [
     "check",
     "compare",
     "soft_kinds",
-    "untold_by_scripts",
 ]

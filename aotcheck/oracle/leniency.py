@@ -1,7 +1,7 @@
 """Which differences are soft because the backend does not promise that there are none.
 
 A kind of difference is spelled as its oracle is, alone (``aliasing``: wherever it is seen) or of one role (``stride of
-output``). Findings' scripts hold the same spelling.
+output``).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from aotcheck.backends import EVERY_PROMISE, Backend, Expectations, ExpectationsError, Promise
+from aotcheck.backends import Backend, ExpectationsError, Promise
 from aotcheck.oracle.kinds import OracleKind, Role
 
-__all__ = ["IGNORABLE", "SOFT_WITHOUT", "is_soft", "soft_kinds", "untold_by_scripts"]
+__all__ = ["IGNORABLE", "SOFT_WITHOUT", "is_soft", "soft_kinds"]
 
 _K = OracleKind
 
@@ -53,14 +53,6 @@ def _soft(promises: frozenset[Promise], ignored: frozenset[str]) -> frozenset[st
         if kind.partition(" of ")[0] not in IGNORABLE:
             raise ExpectationsError(f"unknown kind of difference '{kind}': choose of {', '.join(IGNORABLE)}")
     return ignored.union(*(kinds for promise, kinds in SOFT_WITHOUT.items() if promise not in promises))
-
-
-def untold_by_scripts(expectations: Expectations) -> frozenset[str]:
-    """The kinds of differences that the script of a finding leaves out; ``container types`` stands for differences of
-    structure in those alone."""
-    without = set(expectations.without)
-    kinds = _soft(EVERY_PROMISE - without, frozenset(expectations.ignored))
-    return kinds | ({Promise.CONTAINERS.value} & {promise.value for promise in without})
 
 
 def is_soft(kind: OracleKind, role: Role, soft: frozenset[str]) -> bool:

@@ -13,7 +13,6 @@ import torch
 
 from aotcheck._torch import is_view, storage_key, version_of
 from aotcheck.oracle.kinds import Role
-from aotcheck.program.both_ways import history
 from aotcheck.program.harness import addressing, held, metadata, opened, plain
 
 
@@ -21,7 +20,7 @@ from aotcheck.program.harness import addressing, held, metadata, opened, plain
 class TensorFacts:
     """What can be seen of one tensor.
 
-    ``is_leaf`` and ``grad_fn`` are as :func:`aotcheck.program.both_ways.history` says. ``addressing`` are the strides
+    ``is_leaf`` and ``grad_fn`` are as :func:`_history` says. ``addressing`` are the strides
     that matter, ``storage`` and ``identity`` name the first place that shows the same storage or the same object;
     ``metadata`` is what a wrapper subclass has beside tensors, which follow it under names of their own; ``value`` is a
     dense copy, None where it cannot be read (freed storage) or is covered by the storage's own copy.
@@ -122,7 +121,7 @@ def snapshot(
                 key = storage_key(tensor)
                 wraps = bool(held(tensor))
                 nbytes = tensor.untyped_storage().nbytes()
-                is_leaf, grad_fn = history(tensor)
+                is_leaf, grad_fn = _history(tensor)
                 readable = not wraps and _extent(tensor) <= nbytes
                 if key not in first_storage and not wraps:
                     first_storage[key] = name
@@ -162,6 +161,19 @@ def snapshot(
         for each in further:
             gradients.extend(_gradient(*each))
     return Snapshot(tuple(facts), tuple(storages), tuple(gradients))
+
+
+def _history(tensor: torch.Tensor) -> tuple[bool | str, bool | str]:
+    """Leafness, and whether there is a grad_fn.
+
+    Both are "refused" for a view made under no_grad whose base was then written with grad enabled, and "asserted" where
+    torch fails an assertion of its own: asked a second time it answers, so no backend need fail it too.
+    """
+    try:
+        return tensor.is_leaf, tensor.grad_fn is not None
+    except Exception as error:
+        said = "asserted" if "INTERNAL ASSERT FAILED" in str(error) else "refused"
+        return said, said
 
 
 def _gradient(role: Role, name: str, gradient: torch.Tensor | None) -> Iterator[GradientFacts]:

@@ -1,11 +1,7 @@
-"""Custom autograd Functions that programs may call, one of each kind; modules; hooks and checkpoints inside.
-
-The text below the marker is copied into scripts that call one, so it imports torch alone.
-"""
+"""Custom autograd Functions that programs may call, one of each kind; modules; hooks and checkpoints inside."""
 
 from __future__ import annotations
 
-# -- functions 1: canonical text, ignored when the file is read back
 import torch
 import torch.utils.checkpoint
 

@@ -1,17 +1,8 @@
-"""What every emitted script carries behind the program itself, its first part: build inputs, perform a call's steps.
-
-The text below the marker is copied into scripts as it stands, so it imports torch alone and knows nothing of this
-package. The package uses the same functions to build inputs. :mod:`aotcheck.program.both_ways` is the other part, for
-which some of the imports are.
-"""
+"""How the inputs of a call are built, and how the steps around a call are performed."""
 
 from __future__ import annotations
 
-# -- harness 1: canonical text, ignored when the file is read back
 import contextlib
-import importlib
-import sys
-import warnings
 
 import torch
 

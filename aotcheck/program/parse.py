@@ -41,9 +41,12 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Form, UnknownOpError, find, implementation, method_path
 from aotcheck.program.plans import call_of
-from aotcheck.program.source import FORMAT, HARNESS_MARK, is_name
+from aotcheck.program.source import ENDING, FORMAT, is_name
 
 __all__ = ["ParsedFile", "ProgramSyntaxError", "parse", "parse_file"]
+
+HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
+"""Where the program ends in a file of format 1, in which a comparison of its own followed."""
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
@@ -57,6 +60,9 @@ class ProgramSyntaxError(ValueError):
     def __init__(self, origin: str, line: int, what: str, advice: str) -> None:
         self.origin, self.line, self.what, self.advice = origin, line, what, advice
         super().__init__(f"{origin}:{line}: {what}; {advice}")
+
+
+_ENDING = ast.dump(ast.parse(ENDING).body[0])
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def parse_file(path: Path) -> ParsedFile:
 
 
 def parse(source: str, origin: str = "<string>") -> ParsedFile:
-    """The program that a canonical script holds; the harness at its end is not looked at.
+    """The program that a canonical script holds.
 
     Args:
         source: a script as :func:`aotcheck.program.emit` writes it.
@@ -117,7 +123,7 @@ class _Parser:
             )
         source = source.removeprefix("\ufeff").replace("\r\n", "\n")
         header = self.header(source)
-        text = source.split(HARNESS_MARK, 1)[0]
+        text = source.split(HARNESS_MARK, 1)[0] if header["format"] == 1 else source
         for number, line in enumerate(text.split("\n"), 1):
             if not line.isascii() and not line.startswith("#"):
                 raise self.error(
@@ -170,8 +176,8 @@ class _Parser:
             raise self.error(
                 2, f"the header is not TOML ({e})", "see the TOML between '# /// aotcheck' and '# ///'"
             ) from None
-        if header.get("format") != FORMAT or isinstance(header["format"], bool):
-            raise self.error(2, f"format is {header.get('format')!r}", f"this version reads format = {FORMAT}")
+        if header.get("format") not in (1, FORMAT) or isinstance(header["format"], bool):
+            raise self.error(2, f"format is {header.get('format')!r}", f"this version reads format = {FORMAT} and 1")
         return header
 
     def module(self, tree: ast.Module) -> Program:
@@ -185,6 +191,8 @@ class _Parser:
                     calls = value
                 case ast.Import() | ast.Expr(value=ast.Constant(value=str())):
                     pass  # imports are never carried out: what the ops need is looked up in the registry
+                case ast.If() if ast.dump(node) == _ENDING and node is tree.body[-1]:
+                    pass  # what the script does when it is run
                 case _:
                     raise self.error(node, "unexpected statement", "keep to imports, make_inputs_*, f and CALLS")
         if "f" not in functions:

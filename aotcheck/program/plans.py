@@ -1,4 +1,4 @@
-"""The steps of a call plan as plain data: what a script holds, and what the harness carries out."""
+"""The steps of a call plan as plain data: what a script holds, and what is performed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Programs to Python: the canonical script, and the function compiled from it.
 
-The script layout is fixed: a TOML header in a comment block, ``make_inputs_k`` per call with inputs of its own,
-``f``, the
-literal ``CALLS``, the harness. :mod:`aotcheck.program.parse` reads it back.
+The script layout is fixed: a TOML header in a comment block, ``make_inputs_k`` per call with inputs of its own, ``f``,
+the literal ``CALLS``, and a call of :func:`aotcheck.script.main`, which judges the file when it is run.
+:mod:`aotcheck.program.parse` reads it back.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import keyword
 import linecache
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import torch
 
-from aotcheck.program.features import exact
 from aotcheck.program.model import (
     Block,
     Call,
@@ -46,14 +44,17 @@ from aotcheck.program.subclasses import NAMESPACE, subclasses
 from aotcheck.program.table_functions import FUNCTIONS
 from aotcheck.program.wrapped import wrapped
 
-__all__ = ["FORMAT", "HARNESS_MARK", "body_source", "emit", "function_of", "show_expr", "show_statement"]
+__all__ = ["FORMAT", "body_source", "emit", "function_of", "show_expr", "show_statement"]
 
-FORMAT = 1
-HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
-SECOND_PART_MARK = "# -- harness 1: its second part\n"
-SUBCLASSES_MARK = "# -- subclasses 1: canonical text, ignored when the file is read back"
-FUNCTIONS_MARK = "# -- functions 1: canonical text, ignored when the file is read back"
-TOLERANCES_MARK = "# -- tolerances 1: canonical text, ignored when the file is read back"
+FORMAT = 2
+"""The format that is written. Format 1, which is still read, had a harness of its own in every file."""
+
+ENDING = """if __name__ == "__main__":
+    from aotcheck.script import main
+
+    main(__file__)
+"""
+"""What a script does when it is run."""
 
 
 @lru_cache(maxsize=1024)
@@ -225,44 +226,6 @@ def _toml_value(value: object) -> str:
     return quote(str(value))
 
 
-@lru_cache(maxsize=1)
-def _harness() -> str:
-    first = Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
-    second = Path(__file__).with_name("both_ways.py").read_text(encoding="utf-8")
-    return first[first.index(HARNESS_MARK) :] + second.partition(SECOND_PART_MARK)[2]
-
-
-@lru_cache(maxsize=1)
-def _functions() -> str:
-    text = Path(__file__).with_name("functions.py").read_text(encoding="utf-8")
-    return text[text.index(FUNCTIONS_MARK) :]
-
-
-@lru_cache(maxsize=1)
-def _tolerances() -> str:
-    text = Path(__file__).with_name("tolerant.py").read_text(encoding="utf-8")
-    return text[text.index(TOLERANCES_MARK) :]
-
-
-@lru_cache(maxsize=1)
-def _wrapped() -> str:
-    text = Path(__file__).with_name("wrapped.py").read_text(encoding="utf-8")
-    return text[text.index(SUBCLASSES_MARK) :]
-
-
-def _subclasses(program: Program) -> list[str]:
-    """What a script that makes tensors of subclasses carries for it."""
-    paths = _paths(program)
-    if not any(p.startswith(f"{NAMESPACE}.") for p in paths):
-        return []
-    imported = [
-        f'{s.path} = importlib.import_module("{s.make.__module__}").{s.make.__qualname__}'
-        for s in subclasses()
-        if s.path in paths and not s.built_in
-    ]
-    return ["", "", _wrapped(), *(["", *imported] if imported else [])]
-
-
 def _paths(program: Program) -> set[str]:
     paths = {c.path for c in flat_calls(program.body)}
     for call in program.calls:
@@ -276,43 +239,33 @@ def _roots(program: Program) -> set[str]:
 
 
 def _modules(program: Program) -> list[str]:
+    """The modules of the functions that the program calls, torch's own aside."""
     return sorted(r for r in _roots(program) - {*FUNCTIONS, NAMESPACE} if r != "torch" and not r.startswith("torch."))
 
 
-def emit(
-    program: Program,
-    header: Mapping[str, object] | None = None,
-    backend: str | None = None,
-    *,
-    soft: Iterable[str] = (),
-    rtol: float = 0.0,
-) -> str:
-    """The program as its canonical script, which runs on its own and needs only torch.
+def _makers(program: Program) -> list[str]:
+    """The modules of the makers of tensor subclasses that the program holds, the built-in ones aside."""
+    paths = _paths(program)
+    return sorted({s.make.__module__ for s in subclasses() if s.path in paths and not s.built_in})
+
+
+def emit(program: Program, header: Mapping[str, object] | None = None) -> str:
+    """The program as its canonical script.
+
+    Run with ``python``, where aotcheck is installed, the script compares eager with the backend that its header names.
 
     Args:
         program: what to write.
         header: further TOML entries for the block at the top (strings, numbers, booleans, lists, tables).
-        backend: what the script compares eager with when run (default ``aot_function``).
-        soft: kinds of differences that the script does not tell, as ``stride`` or ``stride of output``.
-        rtol: floating values are equal if they differ by at most this much of the largest magnitude in their tensor.
     """
-    entries: dict[str, object] = {"format": FORMAT, **(header or {})}
+    entries: dict[str, object] = {"format": FORMAT, **(header or {})} | {"format": FORMAT}
     top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "", "import torch"]
-    top += [f"import {module}" for module in _modules(program)]
+    top += [f"import {module}" for module in dict.fromkeys([*_modules(program), *_makers(program)])]
     parts = ["\n".join(top) + "\n\n"]
     parts += [_inputs_source(c.inputs, i) + "\n" for i, c in enumerate(program.calls) if c.inputs is not None]
     parts.append(body_source(program) + "\n")
     parts.append("\n".join(["CALLS = [", *(_call_source(c, i) for i, c in enumerate(program.calls)), "]", "", ""]))
-    compare = f'main(f, CALLS, "{backend or "aot_function"}", {exact(program)})'
-    kinds = sorted(soft)
-    tolerates = bool(kinds or rtol)
-    tolerated = (
-        f"    tolerate({{{', '.join(map(quote, kinds))}}}, {rtol!r})\n" if kinds else f"    tolerate(set(), {rtol!r})\n"
-    )
-    ending = f'if __name__ == "__main__":\n{tolerated * tolerates}    sys.exit(1 if {compare} else 0)'
-    called = ["", "", _functions()] if _roots(program) & set(FUNCTIONS) else []
-    tolerances = ["", "", _tolerances()] if tolerates else []
-    return "\n".join([*parts, _harness(), *called, *_subclasses(program), *tolerances, "", ending, ""])
+    return "\n".join([*parts, ENDING])
 
 
 @lru_cache(maxsize=512)

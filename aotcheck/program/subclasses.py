@@ -25,7 +25,7 @@ held: Callable[[torch.Tensor], list[tuple[str, torch.Tensor]]] = harness.held
 
 @dataclass(frozen=True)
 class Subclass:
-    """A registered class. ``make`` makes one of ``tensors`` plain tensors; ``built_in``: scripts need only torch."""
+    """A registered class. ``make`` makes one of ``tensors`` plain tensors; ``built_in``: it is the suite's own."""
 
     key: str
     cls: type

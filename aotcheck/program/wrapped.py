@@ -1,11 +1,7 @@
-"""How programs make tensors of wrapper subclasses, and two such classes of the suite's own.
-
-The text below the marker is copied into scripts that make one, so it imports torch alone.
-"""
+"""How programs make tensors of wrapper subclasses, and two such classes of the suite's own."""
 
 from __future__ import annotations
 
-# -- subclasses 1: canonical text, ignored when the file is read back
 import torch
 from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor
 from torch.testing._internal.two_tensor import TwoTensor

@@ -139,13 +139,13 @@ def _source(signed: Signed) -> str:
 
 
 def _body(path: str) -> str:
-    """The function and what it is called with, without the harness."""
+    """The function and what it is called with, without the header and the ending."""
     try:
         text = Path(path).read_text(encoding="utf-8") if path else ""
         body_source(parse_file(Path(path)).program) if path else ""
     except (OSError, ProgramSyntaxError, UnknownOpError):
         return ""
-    lines = text.partition("# -- harness")[0].splitlines()
+    lines = text.partition("if __name__ ==")[0].splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("def ")), 0)
     return "\n".join(lines[start:]).rstrip()
 

@@ -65,7 +65,7 @@ def run(folder: Path, backend: str, time: str, skeletons: tuple[str, ...], died:
         events.append(ProgramChecked(0, i, outcome, 0.01, hard=hard, texts=("...",) * len(hard), path=f"{i}.py"))
     for i, said in enumerate(skeletons):
         script = folder / "signatures" / f"{i}.py"
-        script.write_text(emit(VIEWS, {"backend": backend}, backend), encoding="utf-8")
+        script.write_text(emit(VIEWS, {"backend": backend}), encoding="utf-8")
         events.append(FindingWritten(0, i, KEY, "values of ...", f"{i}.py"))
         events.append(FindingSigned(f"{i}.py", KEY, said, "runtime", str(script), 2, True, "", 1.0))
     counts = ((), (3,), (0, 1))
@@ -110,7 +110,7 @@ def test_a_program_that_kills_its_process_does_not_spoil_the_page(tmp_path: Path
     backend = f"{PLANTED}:dies"
     now = run(tmp_path / "run", backend, "2026-01-01T00:00:00", ("one",))
     script = now / "signatures" / "0.py"
-    script.write_text(emit(program(op("v0", "torch.mul", X, 2), size=(7,)), {"backend": backend}, backend))
+    script.write_text(emit(program(op("v0", "torch.mul", X, 2), size=(7,)), {"backend": backend}))
     assert "nothing to show: ProcessExpired" in write_html(now).read_text()
 
 

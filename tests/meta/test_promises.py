@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 from aotcheck.backends import EVERY_PROMISE, Backend, Expectations, ExpectationsError, Promise, promises_named, resolve
 from aotcheck.campaign.corpus import canonical, resolved
 from aotcheck.campaign.events import FindingSigned, RunStarted, ScriptRun, Shown
-from aotcheck.campaign.worker import script_of
 from aotcheck.cli import main
 from aotcheck.oracle import OracleKind, Outcome, Verdict, check
 from aotcheck.program import (
@@ -234,7 +233,7 @@ def test_an_exception_of_a_class_that_refuses_is_a_refusal_with_its_message() ->
 
 def test_expectations_are_read_back_from_a_header_and_added_to_the_backend() -> None:
     told = Expectations((Promise.GRADIENTS, Promise.MUTATION), ("stride",), 1e-3, ("NotImplementedError",))
-    source = script_of(DOUBLE, told.header(), "tests.meta.test_promises:LESS")
+    source = emit(DOUBLE, told.header())
     assert Expectations.of_header(parse(source).header) == told
     assert Expectations().header() == {}
     backend = resolve("tests.meta.test_promises:LESS", told)
@@ -281,13 +280,13 @@ def test_the_script_of_a_backend_object_shows_its_difference_and_nothing_that_is
     assert difference.oracle is OracleKind.VALUES
     header = {"backend": name, **Expectations.of(backend).header()}
     path = tmp_path / "finding.py"
-    path.write_text(script_of(both, header, name))
+    path.write_text(emit(both, header))
     status, text = script(path)
     assert status == 1, text
     shown = [line for line in text.splitlines() if line.startswith("DIFFERENT")]
     assert shown == [f"DIFFERENT values of {difference.place}"]
     header |= dataclasses.replace(Expectations.of(backend), rtol=1e-3).header()
-    path.write_text(script_of(both, header, name))
+    path.write_text(emit(both, header))
     assert script(path)[0] == 0, "within the tolerance"
     assert canonical(path) == path.read_text()
     assert check(both, resolved(parse_file(path)), CPU).outcome is Outcome.AGREES
@@ -298,9 +297,11 @@ def test_the_script_of_a_backend_object_shows_its_difference_and_nothing_that_is
 def test_scripts_of_containers_tell_what_they_hold(tmp_path: Path) -> None:
     told = Expectations((Promise.CONTAINERS,))
     path = tmp_path / "finding.py"
-    path.write_text(script_of(program(op("v0", "torch.mul", X, 2), outputs=pair("v0", "v0")), told.header(), LISTS))
+    path.write_text(
+        emit(program(op("v0", "torch.mul", X, 2), outputs=pair("v0", "v0")), {"backend": LISTS, **told.header()})
+    )
     assert script(path)[0] == 0
-    path.write_text(emit(TWICE, backend=LISTS))
+    path.write_text(emit(TWICE, {"backend": LISTS}))
     assert script(path)[0] == 1
 
 

@@ -81,9 +81,9 @@ def test_a_known_bug_is_the_same_calls_or_with_a_message_some_of_them() -> None:
 
 
 def finding(told: Settings, index: int, found: Program, key: CoarseKey = KEY) -> FindingWritten:
-    header = {"format": 1, "backend": told.backend, "block": 0, "index": index}
+    header = {"backend": told.backend, "block": 0, "index": index}
     told.findings.mkdir(parents=True, exist_ok=True)
-    path = write_finding(told.findings, 1, 0, index, key, found, header, told.backend)
+    path = write_finding(told.findings, 1, 0, index, key, found, header)
     return FindingWritten(0, index, key, "values of output[0] after forward of call 1: ...", str(path))
 
 

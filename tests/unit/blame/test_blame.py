@@ -120,7 +120,7 @@ def test_a_record_is_described_line_by_line() -> None:
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
-    path.write_text(emit(TRANSPOSES, {"format": 1}))
+    path.write_text(emit(TRANSPOSES))
     return path
 
 

@@ -30,7 +30,7 @@ def assert_one_line(result: Result, *words: str) -> None:
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
-    path.write_text(emit(ALIASED_VIEWS, {"format": 1}))
+    path.write_text(emit(ALIASED_VIEWS))
     return path
 
 
@@ -160,9 +160,9 @@ def test_a_mistyped_command_line_is_one_line(arguments: tuple[str, ...]) -> None
     assert_one_line(run(*arguments), "--help")
 
 
-def test_scripts_with_an_old_harness_are_refreshed(script: Path) -> None:
-    canonical = emit(ALIASED_VIEWS, {"format": 1}, "aotcheck")
-    script.write_text(canonical.replace("def storage(", "def older_storage("), encoding="utf-8")
+def test_scripts_of_an_older_format_are_refreshed(script: Path) -> None:
+    canonical = emit(ALIASED_VIEWS)
+    script.write_text(canonical.replace("# format = 2", "# format = 1"), encoding="utf-8")
     checked = run("refresh", "--check", script)
     assert (checked.exit_code, checked.output) == (1, f"{script}: out of date\n")
     assert script.read_text(encoding="utf-8") != canonical, "only checked"

@@ -23,7 +23,7 @@ DOUBLES = "tests.meta.planted:doubles"
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
-    path.write_text(emit(ALIASED_VIEWS, {"format": 1, "found": "by hand", "backend": DOUBLES, "expect": {}}))
+    path.write_text(emit(ALIASED_VIEWS, {"found": "by hand", "backend": DOUBLES, "expect": {}}))
     return path
 
 

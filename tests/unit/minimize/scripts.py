@@ -12,7 +12,7 @@ import torch
 from aotcheck.oracle.execute import Observation, observe
 from aotcheck.program import DryRun, OpCall, Program, emit, flat_calls, parse
 from aotcheck.program.memory import reads_nothing_missing
-from aotcheck.program.source import HARNESS_MARK
+from aotcheck.program.source import ENDING
 
 Predicate = Callable[[Program], bool]
 
@@ -34,14 +34,14 @@ CALLS = [
 
 def program(body: str, inputs: str = PLAIN, calls: str = ONCE) -> Program:
     """The program that a script holds, of which ``body`` is the function."""
-    header = "# /// aotcheck\n# format = 1\n# ///\n\nimport torch"
+    header = "# /// aotcheck\n# format = 2\n# ///\n\nimport torch"
     parts = (header, *(textwrap.dedent(part).strip("\n") for part in (inputs, body, calls)))
     return parse("\n\n\n".join(parts)).program
 
 
 def text(made: Program) -> str:
     """What a program's script says of it, for comparison."""
-    return emit(made).split(HARNESS_MARK)[0].partition("import torch")[2].strip()
+    return emit(made).removesuffix(ENDING).partition("import torch")[2].strip()
 
 
 def paths(made: Program) -> list[str]:

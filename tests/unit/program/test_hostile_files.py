@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from aotcheck.program import Backward, Cotangent, Fill, Probe, ProgramSyntaxError, Site, emit, parse, parse_file
+from aotcheck.program.parse import HARNESS_MARK
 from aotcheck.program.samples import ALIASED_VIEWS
 
 GOOD = emit(ALIASED_VIEWS)
-HEADER = "# /// aotcheck\n# format = 1\n# ///\n"
+HEADER = "# /// aotcheck\n# format = 2\n# ///\n"
 
 
 def _with(old: str, new: str) -> str:
@@ -20,7 +21,7 @@ def _with(old: str, new: str) -> str:
 HOSTILE = {
     "nothing": "",
     "no header": "import torch\n",
-    "header without end": "# /// aotcheck\n# format = 1\n",
+    "header without end": "# /// aotcheck\n# format = 2\n",
     "header that is not TOML": "# /// aotcheck\n# format = \n# ///\n",
     "another format": "# /// aotcheck\n# format = 2\n# ///\n",
     "true is not a format": "# /// aotcheck\n# format = true\n# ///\n",
@@ -107,8 +108,13 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read() -> None:
 def test_loading_runs_nothing(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     source = GOOD.replace("import torch\n", f"import torch\nimport {tmp_path.name.replace('-', '_')}\n", 1)
-    source += f"\nopen({str(trap)!r}, 'w')\n"  # in the harness part, which is not looked at
     assert parse(source).program == ALIASED_VIEWS
+    attack = f"open({str(trap)!r}, 'w')\n"
+    for spoilt in (source + attack, source.replace("    main(__file__)", f"    {attack}    main(__file__)")):
+        with pytest.raises(ProgramSyntaxError, match="unexpected statement"):
+            parse(spoilt)
+    first = source.replace("# format = 2", "# format = 1").partition("if __name__")[0]
+    assert parse(f"{first}{HARNESS_MARK}\n{attack}").program == ALIASED_VIEWS, "what follows the mark is not looked at"
     assert not trap.exists()
 
 

@@ -100,9 +100,9 @@ def test_eager_agrees_with_itself_and_the_program_is_read_back(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["grad", "hook", "checkpoint", "autocast", "batch norm"])
-def test_a_script_of_it_runs_alone(name: str, tmp_path: Path) -> None:
+def test_a_script_of_it_runs(name: str, tmp_path: Path) -> None:
     path = tmp_path / "script.py"
-    path.write_text(emit(PROGRAMS[name], backend="eager"))
+    path.write_text(emit(PROGRAMS[name], {"backend": "eager"}))
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 

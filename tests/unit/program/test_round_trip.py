@@ -1,5 +1,6 @@
 """What is emitted is read back as it was, and runs on its own."""
 
+import ast
 import subprocess
 import sys
 
@@ -134,16 +135,14 @@ def test_drawn_programs_are_read_back_as_they_were(program: Program) -> None:
 def test_headers_are_read_back_as_they_were(entries: dict[str, object]) -> None:
     entries.pop("format", None)
     header = {**entries, "expect": {"aot_eager": "known bug", "eager": "agree"}}
-    assert parse(emit(ALIASED_VIEWS, header)).header == {"format": 1, **header}
+    assert parse(emit(ALIASED_VIEWS, header)).header == {"format": 2, **header}
 
 
 @pytest.mark.parametrize("program", SAMPLES)
-def test_a_script_agrees_with_eager_when_run_alone(program: Program, tmp_path) -> None:
+def test_a_script_agrees_with_eager_when_it_is_run(program: Program, tmp_path) -> None:
     script = tmp_path / "program.py"
-    script.write_text(emit(program, backend="eager"), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120
-    )
+    script.write_text(emit(program, {"backend": "eager"}), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("0 differences between eager and eager")
 
@@ -153,7 +152,32 @@ def test_a_script_shows_each_difference_and_exits_1(tmp_path) -> None:
         "def twice(f):\n    return lambda *args: (f(*args), 1)[0][:1]\n", encoding="utf-8"
     )
     script = tmp_path / "program.py"
-    script.write_text(emit(ALIASED_VIEWS, backend="broken:twice"), encoding="utf-8")
+    script.write_text(emit(ALIASED_VIEWS, {"backend": "broken:twice"}), encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 1
     assert "DIFFERENT structure of output after forward of call 1" in done.stdout
+
+
+@pytest.mark.parametrize(("backend", "said"), [("nobody:knows", "importing 'nobody'"), ("egaer", "did you mean")])
+def test_a_script_whose_backend_is_not_there_is_a_usage_error(backend: str, said: str, tmp_path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(emit(ALIASED_VIEWS, {"backend": backend}), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_script_holds_a_header_a_program_and_a_call() -> None:
+    source = emit(ALIASED_VIEWS, {"backend": "eager"})
+    program, mark, ending = source.partition('if __name__ == "__main__":')
+    assert mark
+    kinds = [type(node).__name__ for node in ast.parse(program).body]
+    assert kinds == ["Import", *["FunctionDef"] * 3, "Assign"]
+    assert ending.split() == ["from", "aotcheck.script", "import", "main", "main(__file__)"]
+
+
+def test_a_file_of_the_first_format_is_read_without_its_harness() -> None:
+    old = emit(ALIASED_VIEWS).replace("# format = 2", "# format = 1").partition("if __name__")[0]
+    harness = "# -- harness 1: canonical text, ignored when the file is read back\nimport os\n\nos.abort()\n"
+    assert parse(old + harness).program == ALIASED_VIEWS
