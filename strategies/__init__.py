@@ -89,8 +89,9 @@ _FUNCTIONAL_TRAINING = replace(
     idioms=0,
     writes=Writes.NOTHING,
     training=Training.ONE_BACKWARD,
-    # A graph of ATen ops cuts no history by `.data`; torch has no derivative for a `randint_like` that stays one op.
-    without_ops={"Tensor.data", "torch.randint_like"},
+    # A graph of ATen ops cuts no history by `.data`, and draws a mask of dropout in another order if it has strides;
+    # torch has no derivative for a `randint_like` that stays one op.
+    without_ops={"Tensor.data", "torch.randint_like", "torch.nn.functional.dropout"},
 )
 _LOCAL_WRITES = replace(
     _ONE_CALL,

@@ -63,12 +63,15 @@ class RunResumed:
 @dataclass(frozen=True)
 class BlockGenerated:
     """A worker has drawn the programs of a block. ``traits`` are those of each, as the bits of a number in hexadecimal
-    (:mod:`aotcheck.program.traits`)."""
+    (:mod:`aotcheck.program.traits`). Those in ``repeated`` equal an earlier one of the block and are not run; programs
+    with equal ``digests`` are equal."""
 
     block: int
     programs: int
     seconds: float
     traits: tuple[str, ...] = ()
+    repeated: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Flight:
     killed: OracleKind | None = None
     running: int | None = None
     done: set[int] = field(default_factory=set)
+    repeated: frozenset[int] = frozenset()
     since: float = field(default_factory=time.monotonic)
     pid: int | None = None
 
@@ -56,8 +57,14 @@ class Flight:
             case "process":
                 self.pid = int(line["pid"])
             case "generated":
+                self.repeated = frozenset(map(int, line["repeated"]))
                 yield BlockGenerated(
-                    self.task.block, int(line["programs"]), float(line["seconds"]), tuple(line["traits"])
+                    self.task.block,
+                    int(line["programs"]),
+                    float(line["seconds"]),
+                    tuple(line["traits"]),
+                    tuple(sorted(self.repeated)),
+                    tuple(line["digests"]),
                 )
             case "started":
                 self.running = int(line["index"])

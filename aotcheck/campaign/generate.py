@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,6 +60,20 @@ def programs_of_block(strategy: SearchStrategy[Program], seed: int, block: int) 
         if len(programs) >= BLOCK_SIZE:
             return tuple(programs[:BLOCK_SIZE])
     raise RuntimeError(f"after 100 rounds the strategy has given {len(programs)} valid programs of {BLOCK_SIZE}")
+
+
+def repeats_in(programs: Sequence[Program]) -> frozenset[int]:
+    """The places of programs that equal an earlier one; a strategy that maps others may make several draws equal.
+
+    They keep their places, so that a block's other programs have the numbers that they always had.
+    """
+    first: dict[Program, int] = {}
+    return frozenset(index for index, program in enumerate(programs) if first.setdefault(program, index) != index)
+
+
+def digest_of(program: Program) -> str:
+    """A short digest by which equal programs of different blocks are told."""
+    return hashlib.blake2b(repr(program).encode(), digest_size=6).hexdigest()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aotcheck.campaign.events import (
+    BlockGenerated,
     Event,
     FindingRechecked,
     FindingShared,
@@ -74,6 +75,8 @@ class Past:
                         checked[block, index] = event
                 case ProgramFailed(block=block, index=index):
                     done[block].add(index)
+                case BlockGenerated(block=block, repeated=repeated):
+                    done[block].update(repeated)
                 case FindingWritten(block=block, index=index) | FindingShared(block=block, index=index):
                     findings[block, index] = event
                 case ScriptRun(key=key) | FindingRechecked(key=key):

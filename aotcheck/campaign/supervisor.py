@@ -231,7 +231,7 @@ class Campaign:
     def _landed(self, flight: Flight, how: str | None, error: str | None) -> Iterator[Event]:
         """What a block that is over means: done, dead with a culprit, dead without one."""
         task = flight.task
-        done = task.skip | flight.done
+        done = task.skip | flight.done | flight.repeated
         if how is None and error is None:
             self._failures = 0
             flight.reader.discard()

@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from aotcheck.campaign.events import (
     BlockFailed,
+    BlockGenerated,
     Ending,
     Event,
     FindingExplained,
@@ -102,6 +103,7 @@ class Tally:
     left_out: Counter[str] = field(default_factory=Counter)
     pairs: PairsCounted | None = None
     canaries: Canaries = field(default_factory=Canaries)
+    drawn: dict[int, tuple[str, ...]] = field(default_factory=dict)
     deaths: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -113,6 +115,8 @@ class Tally:
                 self.run = event
             case RunResumed():
                 self.ending = None
+            case BlockGenerated():
+                self.drawn[event.block] = event.digests
             case ProgramChecked():
                 self.programs += 1
                 self.outcomes[event.outcome] += 1
@@ -145,8 +149,6 @@ class Tally:
                 self.pairs = event
             case RunFinished():
                 self.ending = event.ending
-            case _:
-                pass
 
     def _count_signature(self, event: FindingSigned | FindingExplained) -> None:
         signed = self.signatures.setdefault(Signature(event.key, event.skeleton, event.stage), Signed(event))
@@ -190,6 +192,12 @@ class Tally:
     def rate(self) -> float:
         """Programs per second while programs were run; what comes after, findings once more, does not count."""
         return self.programs / self.watch.checking if self.watch.checking > 0 else 0.0
+
+    @property
+    def repeated(self) -> int:
+        """How many of the programs that were drawn equal another one; a block runs those of its own once."""
+        digests = [digest for block in self.drawn.values() for digest in block]
+        return len(digests) - len(set(digests))
 
     @property
     def refused(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from aotcheck.backends import EVERYTHING, Expectations, require_device, resolve
-from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.generate import digest_of, load_strategy, programs_of_block, repeats_in
 from aotcheck.campaign.journal import Journal, write_durably
 from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
 from aotcheck.program import Program, difficulty, emit, parse, traits_of
@@ -60,9 +60,17 @@ def run_task(task: Task) -> None:
         began = time.monotonic()
         programs = programs_of_block(strategy, task.seed, task.block)[: task.programs]
         traits = [f"{bits_of(traits_of(program)):x}" for program in programs]
-        journal.note("generated", programs=len(programs), seconds=time.monotonic() - began, traits=traits)
+        repeated = repeats_in(programs)
+        journal.note(
+            "generated",
+            programs=len(programs),
+            seconds=time.monotonic() - began,
+            traits=traits,
+            repeated=sorted(repeated),
+            digests=[digest_of(program) for program in programs],
+        )
         for index, program in enumerate(programs):
-            if index in task.skip:
+            if index in task.skip or index in repeated:
                 continue
             source = emit(program, header_of(task, index))
             journal.start(index, source)

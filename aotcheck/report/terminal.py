@@ -162,6 +162,8 @@ def _progress(tally: Tally) -> str:
         f"{tally.refused} refused ({tally.share(tally.refused):.1%})",
         f"{tally.outcomes[Outcome.UNSTABLE.value]} unstable",
     ]
+    if repeated := tally.repeated:
+        parts.append(f"{repeated} drawn equal another")
     if left_out := tally.outcomes[Outcome.LEFT_OUT.value]:
         parts.append(f"{left_out} left out ({tally.share(left_out):.1%})")
     if tally.keys and tally.ending is None:

@@ -77,9 +77,11 @@ drawn = st.tuples(st.integers(1, 12), st.integers(-9, 9)).map(
 )
 """Programs of one product; about one in twelve has as many elements as the planted killers are waiting for."""
 
-now_and_then_refused = st.tuples(st.integers(1, 12), st.booleans()).map(
+now_and_then_refused = st.tuples(st.integers(1, 12), st.booleans(), st.integers(5, 20)).map(
     lambda drawn: program(
-        op("v0", "Tensor.view", X, TupleExpr((Literal(5), Literal(5)))) if drawn[1] else op("v0", "torch.neg", X),
+        op("v0", "Tensor.view", X, TupleExpr((Literal(5), Literal(drawn[2]))))
+        if drawn[1]
+        else op("v0", "torch.mul", X, drawn[2]),
         size=(drawn[0],),
     )
 )
@@ -100,3 +102,8 @@ products_and_dropouts = st.tuples(st.integers(5, 9), st.integers(-9, 9), st.bool
     )
 )
 """Programs of one statement. Torch's ``aot_eager`` returns another tensor than eager from a dropout of nothing."""
+
+
+def equal_to_others() -> st.SearchStrategy[Program]:
+    """Draws that differ and, once they are mapped, are one of three programs."""
+    return st.integers(0, 10**6).map(lambda n: program(op("v0", "torch.mul", X, n % 3)))

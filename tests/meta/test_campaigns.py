@@ -129,9 +129,7 @@ def test_a_canary_is_heard_after_each_program_that_leaves_a_process(tmp_path: Pa
     assert tally.canaries == Canaries(25 - sum(dead), sum(r for r, d in zip(refused, dead, strict=True) if not d), 0)
     written = io.StringIO()
     print_summary(tally, Console(file=written))
-    said = (
-        f"canary: after {25 - sum(dead)} programs, {tally.canaries.after_refusals} of them with a statement that eager"
-    )
+    said = f"canary: after {25 - sum(dead)} programs, {tally.canaries.after_refusals} with a statement that eager"
     assert said in written.getvalue()
 
 
