@@ -11,7 +11,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, getitem, row_major
-from aotcheck.autograd.ops import no_meta, sparse_ops, view_ops
+from aotcheck.autograd.ops import layouts, no_meta, sparse_ops, view_ops
 from aotcheck.autograd.ops.autocast_forms import under_autocast
 from aotcheck.autograd.ops.foretold import learn, metadata
 from aotcheck.autograd.ops.lazy_bits import operand_values
@@ -71,6 +71,8 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         return tracer.bind_results(out, tracer.call(form, tracer.values_of(args), tracer.values_of(kwargs)), device)
     lies: dict[int, Geometry] = {}
     key, known = metadata(func, info, args, kwargs, lies)
+    if tracer.asks_layouts:
+        known = layouts.reopened(key, known)
     if known is None:
         run_kwargs = (
             {**kwargs, "device": _torch.META}
@@ -94,6 +96,8 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
             out = _restrided_as_in_eager(func, args, kwargs, out)
         elif func in _BY_COLUMNS and device is not None and device.type == "cpu":
             out = _by_columns(out, _BY_COLUMNS[func])
+        if tracer.asks_layouts:
+            out = layouts.as_in_eager(key, func, args, kwargs, out, device)
         learn(key, out, device)
     value_args, value_kwargs = operand_values(tracer, func, info, args, kwargs, lies)
     if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):

@@ -147,6 +147,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.keep: list[Any] = []
         self.depth = 0  # how many wrappers' classes are at work
         self.outside = user_frame()  # who called what is traced
+        self.asks_layouts = False  # whether eager is asked how results lie of which meta kernels do not know it
         self.only_ours = False  # whether no code of the user's runs, as in most backwards
         self.on_cast: Callable[..., Tensor | None] | None = None  # given each op; what it gives is the op's result
         self.only_computes = True  # whether no op wrote, was given a wrapper, or had something saved by hooks

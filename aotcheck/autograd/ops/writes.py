@@ -13,7 +13,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, getitem
-from aotcheck.autograd.ops import foretold, lazy_bits, overlap, pure_ops
+from aotcheck.autograd.ops import foretold, layouts, lazy_bits, overlap, pure_ops
 from aotcheck.autograd.ops.functional_forms import form_of, written_names
 from aotcheck.autograd.ops.random_order import Order, inverse, order_of
 from aotcheck.autograd.ops.twins import Kind, OpInfo, foreach_element_op, info_of, writes_are_order_free
@@ -259,8 +259,12 @@ def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[st
     updates = mean is not None and bool(training)
     values = tuple([tracer.value_of(a) for a in args])
     key, known = foretold.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
+    if tracer.asks_layouts:
+        known = layouts.reopened(key, known)
     if known is None:
         out = tracer.run(func, args, kwargs)
+        if tracer.asks_layouts:
+            out = layouts.as_in_eager(key, func, args, kwargs, out, x.real_device)
         foretold.learn(key, out, x.real_device)
         known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
     value = tracer.call(*_functional_batch_norm(func, values, updates), {})

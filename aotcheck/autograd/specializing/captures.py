@@ -21,6 +21,7 @@ from aotcheck.autograd.errors import (
     UnsupportedError,
 )
 from aotcheck.autograd.graphs.first_run import learn_of_failed
+from aotcheck.autograd.ops import layouts
 from aotcheck.autograd.replicas.kernel_state import KernelState
 from aotcheck.autograd.replicas.replicas import LOOKS_UP, disarm
 from aotcheck.autograd.specializing.implicit import Implicit
@@ -90,7 +91,7 @@ class Captures:
         reached, asking_types = around.reached, around.asking_types
         structure = spec, split.explicit
         gradients = split.own if split.with_gradients else None
-        retraces = False
+        retraces = asks_layouts = False
         while True:
             if retraces:
                 undo()
@@ -113,6 +114,7 @@ class Captures:
                 self.needs.apart(structure),
                 split.counts_apart,
             )
+            capture.tracer.asks_layouts = asks_layouts
             kernels = capture.maker.kernels
             kernels.tensors_are_keys = keyed  # see Note [Tensors as keys]
 
@@ -143,6 +145,10 @@ class Captures:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])
             try:
                 outcome = capture.run(program, captured, split.own)
+                if not asks_layouts and layouts.matter(capture.tracer):
+                    asks_layouts = True
+                    disarm(kernels)
+                    continue
                 looked_at, kernels.looked_at = kernels.looked_at, {}
                 if within_reach := [t for t in looked_at.values() if self.implicit.way_to(t, around) is not None]:
                     raise RetraceWithCaptured(*within_reach)  # their geometry is to be part of the key
