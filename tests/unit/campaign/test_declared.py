@@ -9,7 +9,7 @@ from rich.console import Console
 import strategies
 from aotcheck.campaign import Settings, SettingsError, Tally
 from aotcheck.campaign.declared import floors_by, inspection_by
-from aotcheck.campaign.events import RunStarted
+from aotcheck.campaign.events import ProgramChecked, RunStarted
 from aotcheck.cli import INSPECTION, main
 from aotcheck.minimize import load_inspection
 from aotcheck.report.terminal import print_summary
@@ -22,7 +22,7 @@ FOREIGN = "tests.unit.campaign.declared"
 
 
 def shown(strategy: str) -> str:
-    """The summary of a run of a strategy that has run no program."""
+    """The summary of a run of a strategy, of one program without any feature."""
     started = RunStarted(
         backend="eager",
         device="cpu",
@@ -38,6 +38,7 @@ def shown(strategy: str) -> str:
     )
     tally, console = Tally(), Console(file=io.StringIO(), width=400)
     tally.feed(started)
+    tally.feed(ProgramChecked(0, 0, "agrees", 0.1))
     print_summary(tally, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
