@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
 @click.option("--timeout", type=Seconds(), default="30", show_default=True, help="For one candidate.")
 @click.option("--memory", type=Gibibytes(), default="6", show_default=True, help="GiB for one worker.")
+@click.option("--baseline", multiple=True, metavar="BACKEND", help="What this backend does too does not count.")
 def minimize(
     path: Path,
     backend: str | None,
@@ -36,28 +37,31 @@ def minimize(
     jobs: int | None,
     timeout: float,
     memory: float,
+    baseline: tuple[str, ...],
 ) -> None:
     """Reduce a failing program to the least that still fails under the same coarse key.
 
     The result is a program file too. Exits 0 when it still fails, 1 when FILE does not fail to begin with.
     """
     from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.campaign import SettingsError
+    from aotcheck.campaign.baseline import require_baselines
     from aotcheck.minimize import Limits, Reduction, Subject
 
     try:
         found = require_device(device)
         if backend is not None:
             resolve(backend)
-    except BackendError as error:
+        parsed, compiled = parsed_file(path, found, backend)
+        require_baselines(compiled.name, baseline)
+    except (BackendError, SettingsError) as error:
         raise Usage(str(error)) from error
-    parsed, compiled = parsed_file(path, found, backend)
     target = out or path.with_suffix(".min.py")
     _require_writable(target)
     limits = Limits(jobs or len(os.sched_getaffinity(0)), timeout, int(memory * 2**30), duration)
     stop = threading.Event()
-    reduction = Reduction(
-        parsed.program, Subject(compiled.name, device, INSPECTION, _left_out(parsed, compiled)), limits, stop
-    )
+    subject = Subject(compiled.name, device, INSPECTION, _left_out(parsed, compiled), baseline)
+    reduction = Reduction(parsed.program, subject, limits, stop)
     sys.exit(_minimize(path, parsed, reduction, target, stop))
 
 

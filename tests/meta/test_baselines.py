@@ -21,7 +21,7 @@ from aotcheck.campaign.events import (
 )
 from aotcheck.cli import main
 from aotcheck.oracle import CoarseKey
-from aotcheck.program import parse_file
+from aotcheck.program import emit, parse_file
 from aotcheck.report.jsonl import load_events, load_past
 from tests.meta.small import DOUBLE
 from tests.meta.test_campaigns import campaign, marked, settings
@@ -91,6 +91,17 @@ def test_minimizing_keeps_to_what_is_not_the_baseline_s(tmp_path: Path) -> None:
     same = settings(tmp_path / "same", f"{PLANTED}:doubles", baselines=(f"{PLANTED}:doubles",), minimize_seconds=60.0)
     (event,) = triaged(same, [finding(same, 0, DOUBLE)])
     assert isinstance(event, FindingFlaky) and event.text.startswith(f"also in {PLANTED}:doubles: values of output ")
+
+
+def test_minimize_takes_baselines_too(tmp_path: Path) -> None:
+    script, small = tmp_path / "found.py", tmp_path / "small.py"
+    script.write_text(emit(DOUBLE, {"backend": f"{PLANTED}:doubles"}))
+    arguments = ("minimize", script, "--out", small, "--jobs", 1, "--baseline")
+    shared = run(*arguments, f"{PLANTED}:doubles_the_marked", "--time", "30s")
+    assert shared.exit_code == 0, shared.output
+    assert run("replay", small, "--backend", f"{PLANTED}:doubles_the_marked").exit_code == 0, "not what it shares"
+    itself = run(*arguments, f"{PLANTED}:doubles")
+    assert (itself.exit_code, "cannot be its own baseline" in itself.stderr) == (2, True)
 
 
 def test_a_resumed_run_keeps_its_baselines_and_tells_nothing_twice(tmp_path: Path) -> None:
