@@ -31,7 +31,7 @@ from aotcheck._torch import (
 from aotcheck.minimize.edit import inputs_of, with_inputs
 from aotcheck.minimize.passes.ops import writes
 from aotcheck.minimize.size import contiguous
-from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.oracle import CoarseKey, Deviation, OracleKind
 from aotcheck.oracle.execute import observe
 from aotcheck.program import (
     Call,
@@ -82,7 +82,7 @@ def may_have_primitive_root(key: CoarseKey) -> bool:
 
 def is_primitive_root(key: CoarseKey, target: CoarseKey) -> bool:
     """Whether one op that shows ``key`` explains a program that shows ``target``."""
-    if "later" in key.place:
+    if "later" in key.place or key.deviation == Deviation.ROUNDING.value != target.deviation:
         return False
     return key.oracle in _WRONG if not key.error else (key.oracle, key.error) == (target.oracle, target.error)
 

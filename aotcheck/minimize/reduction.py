@@ -146,14 +146,15 @@ class Reduction:
 
     def _root(self, judge: IsolatedJudge, minimal: _Stretch) -> _Stretch | None:
         """Where the minimal program goes wrong first, if that is another program under another key."""
-        allowed = minimal.target.eager
+        allowed, target = minimal.target.eager, minimal.target.key
+        assert target is not None
         for program in roots(minimal.programs[-1]):
             if judge.over:
                 break
             found = judge.judgement(program)
-            if found.key is None or found.key == minimal.target.key or found.eager is None or allowed is None:
+            if found.key is None or found.key == target or found.eager is None or allowed is None:
                 continue
-            if is_root(found.key) and allowed.allows(found.eager):
+            if is_root(found.key, target) and allowed.allows(found.eager):
                 return _Stretch(found, [program])
         return None
 

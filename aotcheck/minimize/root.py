@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from aotcheck.minimize.edit import edited, inputs_of
 from aotcheck.minimize.passes.ops import writes
-from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.oracle import CoarseKey, Deviation, OracleKind
 from aotcheck.program import Call, GradMode, OpCall, Program, Ref, TupleExpr, flat_calls
 
 __all__ = ["is_root", "roots"]
@@ -53,6 +53,9 @@ def _only(begun: Sequence[OpCall]) -> Callable[[int, OpCall], OpCall | None]:
     return lambda index, _: begun[index] if index < len(begun) else None
 
 
-def is_root(key: CoarseKey) -> bool:
-    """Whether a difference under ``key`` explains what is done with the result that it is seen in."""
+def is_root(key: CoarseKey, target: CoarseKey) -> bool:
+    """Whether a difference under ``key`` explains what is done with the result that it is seen in, which shows
+    ``target``. Rounding explains rounding only: a backend that rounds otherwise does so nearly everywhere."""
+    if key.deviation == Deviation.ROUNDING.value != target.deviation:
+        return False
     return key.oracle in _CAUSES and "output" in key.place and "later" not in key.place and not key.error

@@ -1,7 +1,7 @@
 """Run a program on a backend, look at everything observable, compare with eager."""
 
 from aotcheck.oracle.compare import ORACLES, Pair, compare
-from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.kinds import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.leniency import IGNORABLE, soft_kinds
 from aotcheck.oracle.plan import as_promised
 from aotcheck.oracle.verdict import Outcome, Verdict, check
@@ -10,6 +10,7 @@ __all__ = [
     "IGNORABLE",
     "ORACLES",
     "CoarseKey",
+    "Deviation",
     "Difference",
     "OracleKind",
     "Outcome",

@@ -271,7 +271,8 @@ def values(pair: Pair) -> Iterator[Difference]:
         if found.agreement is not Agreement.EQUAL:
             different = found.agreement is Agreement.DIFFERENT
             kind, severity = (OracleKind.VALUES, HARD) if different else (OracleKind.SIGNED_ZERO, SOFT)
-            yield Difference(kind, severity, pair.place(role, name), found.eager, found.compiled)
+            place = pair.place(role, name)
+            yield Difference(kind, severity, place, found.eager, found.compiled, deviation=found.deviation)
 
 
 def generators(pair: Pair) -> Iterator[Difference]:

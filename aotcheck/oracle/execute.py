@@ -225,7 +225,7 @@ class Run:
         if self.compile_function is identity:
             raise error
         seen = raised(error)
-        return replace(seen, message=f"what it gives cannot be looked at: {seen.message}")
+        return replace(seen, message=f"what it gives cannot be looked at: {seen.message}", cause="")
 
     def further(self, scene: Scene) -> Iterator[tuple[Role, str, torch.Tensor | None]]:
         """Gradients that are nobody's ``.grad``, and those of cotangents."""

@@ -121,6 +121,19 @@ class Place:
         return f"{self.name or self.role.value} after {step} of call {self.call + 1}"
 
 
+class Deviation(Enum):
+    """How far the values of a difference are from eager's: a class that tells unlike causes apart."""
+
+    PLAIN = ""
+    """Other values, of whatever dtype."""
+    ROUNDING = "rounding"
+    """Each element is within a small part of eager's."""
+    NOT_FINITE = "infinite or NaN"
+    """Each element that differs is infinite or NaN on one side at least."""
+    NARROWED = "narrowed"
+    """Integers that do not fit a narrower dtype are what is left of them there, wrapped around or cut off."""
+
+
 @dataclass(frozen=True)
 class CoarseKey:
     """What two findings with probably one cause have in common.
@@ -132,9 +145,10 @@ class CoarseKey:
     oracle: str
     place: str
     error: str = ""
+    deviation: str = ""
 
     def __str__(self) -> str:
-        return f"({self.oracle}, {self.place}{', ' + self.error if self.error else ''})"
+        return f"({', '.join(filter(None, (self.oracle, self.place, self.error, self.deviation)))})"
 
 
 @dataclass(frozen=True)
@@ -148,6 +162,7 @@ class Difference:
         eager: what eager showed, for people.
         compiled: what the compiled path showed, for people.
         error: for exceptions, type and normalized head of the message; part of the key.
+        deviation: for values, how far they are from eager's; part of the key.
     """
 
     oracle: OracleKind
@@ -156,11 +171,12 @@ class Difference:
     eager: str
     compiled: str
     error: str = ""
+    deviation: Deviation = Deviation.PLAIN
 
     @property
     def key(self) -> CoarseKey:
-        """Oracle, class of place and error."""
-        return CoarseKey(self.oracle.value, self.place.klass, self.error)
+        """Oracle, class of place, error and class of deviation."""
+        return CoarseKey(self.oracle.value, self.place.klass, self.error, self.deviation.value)
 
     @property
     def text(self) -> str:

@@ -9,9 +9,15 @@ from aotcheck._torch import unwrap_dynamo
 
 _HEAD = 120
 _SHORTEST_SENTENCE = 20
+_MOST_CAUSES = 16
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+"""Escape sequences: colours, and titles or links."""
+
 _NORMALIZED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"0x[0-9a-fA-F]+"), "H"),
     (re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`"), "'X'"),
+    (re.compile(r"(?<![\w/])(?:[A-Za-z]:)?(?:/[\w.+@~-]+){2,}/?"), "P"),
+    (re.compile(r"(?<![\w%])%\w+"), "V"),
     (re.compile(r"\b(?:primals|tangents|arg\d*|arg|getitem|view|clone|add|mul)_\d+\b"), "V"),
     # What one check says of whichever op or dtype it meets.
     (re.compile(r"\baten::\w+(?:\.\w+)?"), "aten::X"),
@@ -27,6 +33,12 @@ _NORMALIZED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\s+"), " "),
 )
 
+_LOCATION = re.compile(r"\.\w+:\d+:$")
+"""The end of a line that says where an error was noticed: a file, and a line in it."""
+
+_WORDS = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}")
+"""A message that says something, unlike the ``'X'`` of a ``KeyError``."""
+
 
 @dataclass(frozen=True)
 class Raised:
@@ -37,29 +49,34 @@ class Raised:
         message: its message, cut to a few lines.
         refusal: the reason, where it is ``aotcheck.UnsupportedError``.
         classes: the names of its class and of those above it, each bare and qualified.
+        cause: the key of the exception that it was raised from, where that says more.
     """
 
     type: str
     message: str
     refusal: str = ""
     classes: frozenset[str] = frozenset()
+    cause: str = ""
 
     @property
     def key(self) -> str:
-        """Type and normalized head of the message: numbers, shapes, op names and quoted names replaced."""
-        return f"{self.type}: {normalized(self.message)}" if self.message else self.type
+        """Type and normalized head of the message, or those of the cause: numbers, shapes, op names and quoted names
+        replaced."""
+        return self.cause or _key(self.type, self.message)
 
     def __str__(self) -> str:
         first = next(iter(self.message.splitlines()), "")
-        return f"raises {self.type}({first[:200]!r})"
+        return f"raises {self.type}({first[:200]!r}){f' from {self.cause}' if self.cause else ''}"
 
 
 def normalized(message: str) -> str:
     """The first sentence of ``message`` without what differs from program to program, cut between words if it is long.
 
-    What follows the first sentence is advice, or says which tensor it was.
+    What follows the first sentence is advice, or says which tensor it was. Lines before it that say only where in
+    somebody's sources the error was noticed are left out.
     """
-    head = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    lines = list(filter(None, map(str.strip, message.splitlines())))
+    head = next((line for line in lines if not _LOCATION.search(line)), lines[0] if lines else "")
     for pattern, replacement in _NORMALIZED:
         head = pattern.sub(replacement, head)
     end = head.find(". ", _SHORTEST_SENTENCE)
@@ -70,15 +87,55 @@ def normalized(message: str) -> str:
 def raised(error: BaseException) -> Raised:
     """Remember ``error``."""
     inner = unwrap_dynamo(error)
-    kind = type(inner)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    kind, message = _type(inner), _message(inner)
+    names = (name for c in type(inner).__mro__ for name in (c.__qualname__, f"{c.__module__}.{c.__qualname__}"))
+    return Raised(kind, message, _refusal(inner), frozenset(names), _cause(inner))
+
+
+def _key(kind: str, message: str) -> str:
+    said = normalized(message)
+    return f"{kind}: {said}" if said else kind
+
+
+def _cause(error: BaseException) -> str:
+    """The key of the innermost exception that ``error`` was raised from and whose message has words; empty for none.
+
+    Exporters and compilers raise one error for whatever failed, ``from`` the one that says what did. An exception that
+    was merely being handled (``__context__``) counts only where the message quotes it: code that tries one way after
+    the other leaves others there.
+    """
+    chain: list[BaseException] = []
+    inner: BaseException | None = error
+    while inner is not None and inner not in chain and len(chain) < _MOST_CAUSES:
+        chain.append(inner)
+        cause = inner.__cause__ or _quoted(inner)
+        inner = None if cause is None else unwrap_dynamo(cause)
+    for cause in reversed(chain[1:]):
+        message = _message(cause)
+        if _WORDS.search(normalized(message)):
+            return _key(_type(cause), message)
+    return ""
+
+
+def _quoted(error: BaseException) -> BaseException | None:
+    """The exception that was being handled when ``error`` was raised, if the message of ``error`` holds its message."""
+    handled = None if error.__suppress_context__ else error.__context__
+    said = "" if handled is None else _message(handled)
+    return handled if said and said in _message(error) else None
+
+
+def _type(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    """The first lines of the message, without the colours of a terminal."""
     try:
-        message = str(inner)
+        message = _TERMINAL.sub("", str(error))
     except Exception:  # an exception whose own __str__ fails must not take the oracle down
         message = ""
-    text = "\n".join(map(_printable, message.splitlines()[:6]))[:1000]
-    classes = frozenset(n for c in kind.__mro__ for n in (c.__qualname__, f"{c.__module__}.{c.__qualname__}"))
-    return Raised(name, text, _refusal(inner), classes)
+    return "\n".join(map(_printable, message.splitlines()[:6]))[:1000]
 
 
 def _printable(line: str) -> str:

@@ -7,6 +7,8 @@ from enum import Enum
 
 import torch
 
+from aotcheck.oracle.kinds import Deviation
+
 
 class Agreement(Enum):
     """How two values compare."""
@@ -18,11 +20,12 @@ class Agreement(Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of comparing two tensors, and for people where they differ first."""
+    """The result of comparing two tensors, for people where they differ first, and for keys how far."""
 
     agreement: Agreement
     eager: str = ""
     compiled: str = ""
+    deviation: Deviation = Deviation.PLAIN
 
 
 EQUAL = Comparison(Agreement.EQUAL)
@@ -37,6 +40,12 @@ EPSILONS = 64.0
 
 EPSILONS_WITHOUT_REFERENCE = 512.0
 """Where there is no float64 run: this many epsilons of the largest value."""
+
+ROUNDING = 2.0**-10
+"""Rounding is a difference of no more than this part of the largest value (of integers: of the element itself) ..."""
+
+ROUNDING_EPSILONS = 4.0
+"""... or of this many epsilons, where that is more."""
 
 
 def _bits(value: torch.Tensor) -> torch.Tensor:
@@ -93,7 +102,38 @@ def compare_values(
     where = tuple(int(i) for i in (~same).nonzero()[0])
     count = int((~same).sum())
     at = f"{list(where)} ({count} of {eager.numel()} elements differ)" if where else "[]"
-    return Comparison(Agreement.DIFFERENT, f"{eager[where].item()!r} at {at}", f"{compiled[where].item()!r}")
+    shown = f"{eager[where].item()!r} at {at}", f"{compiled[where].item()!r}"
+    return Comparison(Agreement.DIFFERENT, *shown, _deviation(eager, compiled, ~same))
+
+
+def _deviation(eager: torch.Tensor, compiled: torch.Tensor, differ: torch.Tensor) -> Deviation:
+    """The class of the difference between values of one dtype, where they ``differ``."""
+    e, c = eager[differ], compiled[differ]
+    if e.dtype is torch.bool:
+        return Deviation.PLAIN
+    if not (e.dtype.is_floating_point or e.dtype.is_complex):
+        return _deviation_of_integers(e, c)
+    wide = torch.complex128 if e.dtype.is_complex else torch.float64
+    tolerance = max(ROUNDING, ROUNDING_EPSILONS * torch.finfo(e.dtype).eps)
+    whole, e, c = eager.to(wide), e.to(wide), c.to(wide)
+    finite = e.isfinite() & c.isfinite()
+    if not bool(finite.any()):
+        return Deviation.NOT_FINITE
+    scale = max(float(whole[whole.isfinite()].abs().max()), 1.0)
+    near = bool(finite.all()) and bool(((e - c).abs() <= tolerance * scale).all())
+    return Deviation.ROUNDING if near else Deviation.PLAIN
+
+
+def _deviation_of_integers(eager: torch.Tensor, compiled: torch.Tensor) -> Deviation:
+    e, c = eager.to(torch.int64), compiled.to(torch.int64)
+    for narrow in (torch.int32, torch.int16, torch.int8, torch.uint8):
+        info = torch.iinfo(narrow)
+        left_of_it = e.to(narrow).to(torch.int64), e.clamp(info.min, info.max)
+        too_large = narrow.itemsize < eager.dtype.itemsize and bool(((e < info.min) | (e > info.max)).all())
+        if too_large and any(torch.equal(c, left) for left in left_of_it):
+            return Deviation.NARROWED
+    far, whole = (e.double() - c.double()).abs(), e.double().abs()
+    return Deviation.ROUNDING if bool((far <= ROUNDING * whole).all()) else Deviation.PLAIN
 
 
 def _signs_differ(eager: torch.Tensor, compiled: torch.Tensor, defined: torch.Tensor | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from aotcheck._torch import zeros_without_memory
 from aotcheck.backends import Backend
-from aotcheck.oracle import Outcome, check
+from aotcheck.oracle import Deviation, Outcome, check
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
@@ -27,11 +28,12 @@ from aotcheck.oracle.undefined import (
 )
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
-from aotcheck.program import Literal, Ref, TupleExpr, harness
+from aotcheck.program import Literal, Program, Ref, TupleExpr, harness
 from aotcheck.program.wrapped import wrapped
 from tests.meta.small import X, op, program
 
 nan = float("nan")
+inf = float("inf")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
@@ -66,6 +68,44 @@ def test_an_inexact_value_is_judged_by_eagers_own_error() -> None:
     assert compare_values(eager, near, reference=reference, exact=False).agreement is Agreement.EQUAL
     assert compare_values(eager, far, reference=reference, exact=False).agreement is Agreement.DIFFERENT
     assert compare_values(eager, near, exact=False).agreement is Agreement.DIFFERENT
+
+
+_BIG = 2**40 + 3
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "expected"),
+    [
+        (torch.tensor([_BIG, 5]), torch.tensor([3, 5]), Deviation.NARROWED),  # wrapped around in 32 bits
+        (torch.tensor([_BIG, -_BIG]), torch.tensor([2**31 - 1, -(2**31)]), Deviation.NARROWED),
+        (torch.tensor([300], dtype=torch.int16), torch.tensor([44], dtype=torch.int16), Deviation.NARROWED),
+        (torch.tensor([_BIG, 5]), torch.tensor([3, 6]), Deviation.PLAIN),
+        (torch.tensor([_BIG]), torch.tensor([2**40]), Deviation.ROUNDING),  # computed in float32
+        (torch.tensor([5]), torch.tensor([6]), Deviation.PLAIN),
+        (torch.tensor([True]), torch.tensor([False]), Deviation.PLAIN),
+        (torch.tensor([2.0, inf]), torch.tensor([2.0000002, inf]), Deviation.ROUNDING),
+        (torch.tensor([8.0], dtype=torch.bfloat16), torch.tensor([8.125], dtype=torch.bfloat16), Deviation.ROUNDING),
+        (torch.tensor([1.0]).double(), torch.tensor([1.1]).double(), Deviation.PLAIN),
+        (torch.tensor([1.0 + 1j]), torch.tensor([1.0 - 1j]), Deviation.PLAIN),
+        (torch.tensor([1.0, inf]), torch.tensor([1.0, nan]), Deviation.NOT_FINITE),
+        (torch.tensor([1.0, 2.0]), torch.tensor([nan, 3.0]), Deviation.PLAIN),
+        (torch.tensor([0.0, -1.0]), torch.tensor([inf, -1.0]), Deviation.NOT_FINITE),
+    ],
+)
+def test_a_difference_of_values_has_a_class(eager: torch.Tensor, compiled: torch.Tensor, expected: Deviation) -> None:
+    assert compare_values(eager, compiled).deviation is expected
+
+
+def test_integers_cut_short_and_floats_rounded_have_keys_of_their_own() -> None:
+    def keys(program: Program, compute: Callable[[torch.Tensor], torch.Tensor]) -> str:
+        backend = Backend("narrow", lambda fn: lambda x: compute(fn(x)))
+        return str(check(program, backend, torch.device("cpu")).hard[0].key)
+
+    cut = program(op("v0", "torch.mul", X, 2**40), dtype="int64")
+    assert keys(cut, lambda t: t.to(torch.int32).to(t.dtype)) == "(values, output, narrowed)"
+    rounded = program(op("v0", "torch.neg", X), dtype="float64")
+    assert keys(rounded, lambda t: t * (1 + 1e-7)) == "(values, output, rounding)"
+    assert keys(rounded, lambda t: t * 2) == "(values, output)"
 
 
 def test_messages_are_normalized_to_their_kind() -> None:
