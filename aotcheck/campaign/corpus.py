@@ -39,6 +39,7 @@ __all__ = [
     "entry_of",
     "refresh",
     "resolved",
+    "with_key",
 ]
 
 ENTRIES = ("format", "found", "issue", "difference", "alone", HEADER, "keys", "expect")
@@ -175,6 +176,13 @@ def canonical(path: Path) -> str:
     """
     parsed = parse_file(path)
     return emit(parsed.program, parsed.header)
+
+
+def with_key(parsed: ParsedFile, backend: str, key: str) -> str:
+    """The text of a saved script whose coarse key on ``backend`` is ``key``."""
+    said = parsed.header.get("keys")
+    keys = {**said, backend: key} if isinstance(said, dict) else {backend: key}
+    return script_of(parsed.program, {**parsed.header, "keys": keys}, backend_of(parsed))
 
 
 def refresh(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import CORPUS, OneLine, Usage, one_line
+from aotcheck.cli.base import CORPUS, OneLine, Usage, one_line, program_files
 
 if TYPE_CHECKING:
     from aotcheck.campaign.missing import Group
@@ -49,7 +49,7 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     _folder(folder)
     named = parsed.header.get("backend")
     judged_on = tuple(dict.fromkeys((*JUDGED_ON, *([named] if isinstance(named, str) else []), *backends)))
-    results = list(Replay((path,), judged_on, jobs=len(os.sched_getaffinity(0)), runs=2).results())
+    results = list(Replay((path,), judged_on, jobs=_cores(), runs=2).results())
     version = torch.__version__.partition("+")[0]
     keys: dict[str, str] = {}
     expect: dict[str, dict[str, str]] = {}
@@ -111,6 +111,35 @@ def check(folder: Path) -> None:
         click.echo(line)
     click.echo(f"{counted(len(files), 'file')}, {counted(len(wrong), 'complaint')}")
     sys.exit(1 if wrong else 0)
+
+
+@corpus.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--backend", "backends", multiple=True, help="Only these. Default: all that a file has a key of.")
+def rekey(paths: tuple[Path, ...], backends: tuple[str, ...]) -> None:
+    """Judge files (or folders of them) again and bring their keys up to date, where they differ under another key than
+    their header says.
+
+    For when what goes into a coarse key has changed. Look at what it says: another key may also be another difference.
+    """
+    from aotcheck.campaign.corpus import entry_of, with_key
+    from aotcheck.campaign.replay import Replay
+    from aotcheck.oracle import Outcome
+    from aotcheck.program import parse_file
+
+    files = program_files(paths)
+    keys = {path: entry_of(path, _read(path)).keys for path in files}
+    named = dict.fromkeys(backend for known in keys.values() for backend in known)
+    changed = 0
+    for backend in (backend for backend in named if not backends or backend in backends):
+        judged = Replay([path for path in files if backend in keys[path]], (backend,), jobs=_cores(), runs=2)
+        for one in judged.results():
+            _require_judged(one)
+            if one.judged.outcome is Outcome.DIFFERS and one.judged.key != keys[one.path][backend]:
+                one.path.write_text(with_key(parse_file(one.path), backend, one.judged.key), encoding="utf-8")
+                click.echo(f"{one.path}: {backend}: {keys[one.path][backend]} is now {one.judged.key}")
+                changed += 1
+    click.echo(f"{changed} keys changed")
 
 
 @corpus.command()
@@ -184,6 +213,10 @@ def _print_group(group: Group, folder: Path) -> None:
     else:
         where = "" if folder == CORPUS else f" --corpus {folder}"
         click.echo(f"    aotcheck corpus add {group.minimized} --name what-is-wrong{where}")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _folder(folder: Path) -> list[Path]:

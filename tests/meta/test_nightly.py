@@ -365,6 +365,18 @@ def test_a_program_is_added_with_what_it_shows_and_only_once(tmp_path: Path) -> 
     assert len(list(corpus.iterdir())) == 1
 
 
+def test_keys_are_brought_up_to_date_where_a_file_still_differs(tmp_path: Path) -> None:
+    doubles = f"{PLANTED}:doubles"
+    entry(tmp_path, "a", doubles, "differs")
+    entry(tmp_path, "b", "eager", "agree", MUTATES)
+    path = tmp_path / "a.py"
+    path.write_text(path.read_text().replace(KEY, "(values, output, of old)"))
+    assert run("replay", path, "--backend", doubles).exit_code == 1
+    result = run("corpus", "rekey", tmp_path)
+    assert result.output.splitlines() == [f"{path}: {doubles}: (values, output, of old) is now {KEY}", "1 keys changed"]
+    assert [one.keys for one in entries(tmp_path)] == [{doubles: KEY}, {}]
+
+
 def test_a_corpus_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     found = tmp_path / "found.py"
     found.write_text(emit(MUTATES, {"backend": f"{PLANTED}:doubles"}))
