@@ -112,7 +112,8 @@ def _cause(error: BaseException) -> str:
         inner = None if cause is None else unwrap_dynamo(cause)
     for cause in reversed(chain[1:]):
         message = _message(cause)
-        if _WORDS.search(normalized(message)):
+        said = normalized(message)
+        if _WORDS.search(said) and said != normalized(_message(error)):
             return _key(_type(cause), message)
     return ""
 

@@ -49,6 +49,11 @@ def test_a_cause_without_words_says_less_than_its_wrapper() -> None:
     assert _key(_wrapped(KeyError(), ExportError("no value of that name"))).endswith("no value of that name")
 
 
+def test_an_error_of_another_type_that_says_the_same_keeps_its_type() -> None:
+    same = _wrapped(ValueError("no rule for 3 axes"), TypeError("no rule for 3 axes"))
+    assert _key(same) == "TypeError: no rule for N axes"
+
+
 def test_the_type_of_a_wrapper_is_what_is_compared_with_eagers() -> None:
     assert raised(_caught(_wrapped(ValueError("no rule for 3 axes")))).type.endswith("ExportError")
 
