@@ -40,6 +40,14 @@ A signature is the coarse key and the skeleton of what a finding comes down to, 
 and torch's compilers, the stage to blame. What it comes down to is, of these, the first that shows a difference by
 itself: one op that the program calls, wherever it is called, on plain operands or else on operands as it had there;
 the shortest beginning of the minimized program that already gives wrong values or aliasing; the minimized program.
+Both count only where they may cause what the program shows: rounding causes rounding alone, and a copy in place of a
+view no wrong values where nothing is written.
+
+A coarse key is which oracle saw the first difference and where. Of an exception it has the type and the first sentence
+of the message, without numbers, paths, names and colours; where an exporter or a compiler raises one error `from`
+another, those of the innermost one that has a message. Of values it has how far they are off, if that is special:
+`rounding` (everywhere a small part of eager's value), `infinite or NaN` (wherever they differ, on one side), `narrowed`
+(integers that were cut to a narrower dtype).
 
 Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
 otherwise right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.

@@ -41,6 +41,15 @@ def dynamo_is_imported() -> bool:
     return DYNAMO in sys.modules
 
 
+def dynamo_counts() -> tuple[int, int]:
+    """How many frames Dynamo has traced in this process, and how many graphs it has handed to an AOT autograd."""
+    if not dynamo_is_imported():
+        return 0, 0
+    from torch._dynamo.utils import counters
+
+    return sum(counters["frames"].values()), counters["aot_autograd"]["total"]
+
+
 def lowers_version(target: object) -> bool:
     """Whether a node of Dynamo's with this target takes back that ``set_``, which stands for ``.data =``, counts."""
     names = getattr(target, "__module__", ""), getattr(target, "__name__", "")

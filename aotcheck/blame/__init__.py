@@ -8,6 +8,12 @@ from aotcheck.blame.timeline import Wrong
 STAGED = frozenset({OURS, *(name for name, layers in STACKS.items() if len(layers) > 1)})
 """The backends of which more can be told than that they differ."""
 
+
+def may_be_staged(backend: str) -> bool:
+    """Whether more may be told of a backend than that it differs: also of one that nobody here knows."""
+    return backend in STAGED or not (backend in STACKS or backend == "eager")
+
+
 __all__ = [
     "OURS",
     "STAGED",
@@ -20,4 +26,5 @@ __all__ = [
     "blame",
     "describe",
     "describe_step",
+    "may_be_staged",
 ]

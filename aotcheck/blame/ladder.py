@@ -22,7 +22,7 @@ import torch
 from aotcheck.backends import Expectations, resolve
 from aotcheck.blame.describe import describe
 from aotcheck.blame.joint import judge_joint
-from aotcheck.blame.layers import Layer, climb_stack, layers_of
+from aotcheck.blame.layers import Layer, climb_stack
 from aotcheck.blame.partition import judge_partition
 from aotcheck.blame.runs import Anew, Question, Reusing, first_difference, past
 from aotcheck.blame.specimen import Specimen
@@ -160,7 +160,8 @@ def blame(
 
 def _blame_stack(program: Program, device: torch.device, backend: str, expectations: Expectations | None) -> Blame:
     """The same for a backend that is a stack of others."""
-    seen, climbed = climb_stack(program, backend, device, expectations)
+    climbed = climb_stack(program, backend, device, expectations)
+    seen = climbed.seen
     if seen.outcome is Outcome.UNSTABLE:
         judged = Judged(Layer.EAGER, Standing.DIFFERS, "does not agree with itself")
         return Blame((judged,), seen=seen.outcome.value, backend=backend)
@@ -168,7 +169,7 @@ def _blame_stack(program: Program, device: torch.device, backend: str, expectati
         why = f" ({', '.join(seen.refusals)})" if seen.refusals else ""
         return Blame((), seen=f"{seen.outcome.value}{why}", backend=backend)
     rungs = [Judged(Layer.EAGER, Standing.AGREES)]
-    for one in climbed:
+    for one in climbed.stacked:
         differs = one.verdict.outcome is Outcome.DIFFERS
         said = one.verdict.hard[0].text if differs else ""
         rungs.append(
@@ -177,7 +178,7 @@ def _blame_stack(program: Program, device: torch.device, backend: str, expectati
             )
         )
     reached = {judged.rung for judged in rungs}
-    layers = (*(layer for layer, _ in layers_of(backend)), Layer.SECOND_CALL)
+    layers = (*climbed.layers, Layer.SECOND_CALL)
     rungs += [Judged(layer, Standing.NOT_REACHED) for layer in layers if layer not in reached]
     return Blame(tuple(rungs), seen=seen.hard[0].text, backend=backend)
 

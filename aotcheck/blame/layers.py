@@ -6,6 +6,10 @@ each comes with simpler ones that have all of its layers but the topmost: Dynamo
 with decompositions and the min-cut partition, with a compiler. The program is run on each of them, every call compiled
 anew, and the first that differs is to blame, whatever those above it show. If none differs, code that was used again
 is.
+
+Of a user's backend nobody knows what it has inside, but Dynamo counts: where frames are traced while the program runs
+on it, it is a backend of ``torch.compile``, and Dynamo alone is the layer below it; where the graphs are handed to an
+AOT autograd, torch's is the next one.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import Any
 
 import torch
 
+from aotcheck._torch import dynamo_counts
 from aotcheck.backends import Backend, Expectations, resolve
 from aotcheck.oracle import Outcome, Verdict, check
 from aotcheck.program import Program
@@ -51,7 +56,8 @@ STACKS: Mapping[str, tuple[tuple[Layer, str], ...]] = {
     "aot_eager_decomp_partition": _DECOMPOSED,
     "inductor": (*_DECOMPOSED, (Layer.COMPILER, "inductor")),
 }
-"""By backend, its layers from below and the backend that ends with each. One that is not listed is one layer."""
+"""By backend, its layers from below and the backend that ends with each. Of one that is not listed, what is below it is
+seen when it runs."""
 
 
 def layers_of(name: str) -> tuple[tuple[Layer, str], ...]:
@@ -68,11 +74,24 @@ class Stacked:
     verdict: Verdict
 
 
-def climb_stack(
-    program: Program, name: str, device: torch.device, expectations: Expectations | None = None
-) -> tuple[Verdict, tuple[Stacked, ...]]:
-    """What the oracles say of a program on a backend, and of its layers up to the first that differs; what is not
-    expected of the backend is not expected of its layers.
+@dataclasses.dataclass(frozen=True)
+class Climbed:
+    """What the oracles say of a program on a backend, and of its layers.
+
+    Args:
+        seen: what they say on the backend itself.
+        stacked: the layers up to the first that differs; empty where the backend does not differ.
+        layers: all layers, from below.
+    """
+
+    seen: Verdict
+    stacked: tuple[Stacked, ...]
+    layers: tuple[Layer, ...]
+
+
+def climb_stack(program: Program, name: str, device: torch.device, expectations: Expectations | None = None) -> Climbed:
+    """Run a program on a backend and on its layers, up to the first that differs; what is not expected of the backend
+    is not expected of its layers.
 
     Raises:
         BackendError: a layer is not there.
@@ -87,22 +106,45 @@ def climb_stack(
         logging.disable(silenced)
 
 
-def _climb(
-    program: Program, name: str, device: torch.device, expectations: Expectations | None
-) -> tuple[Verdict, tuple[Stacked, ...]]:
+def _climb(program: Program, name: str, device: torch.device, expectations: Expectations | None) -> Climbed:
+    stack, known = layers_of(name), dict[str, Verdict]()
+    if name not in STACKS:
+        before = dynamo_counts()
+        known[name] = check(program, anew(resolve(name, expectations)), device)
+        stack = (*_below(before), *stack) if not known[name].poisoned else stack
+    layers = tuple(layer for layer, _ in stack)
     found: list[Stacked] = []
-    for layer, below in layers_of(name):  # from below: what is above may leave the process in no state to be judged
-        found.append(Stacked(layer, below, check(program, anew(resolve(below, expectations)), device)))
-        if found[-1].verdict.poisoned:
-            return found[-1].verdict, tuple(found)
-        if found[-1].verdict.outcome is Outcome.DIFFERS:
+    for layer, below in stack:  # from below: what is above may leave the process in no state to be judged
+        verdict = known[below] if below in known else check(program, anew(_layer(below, name, expectations)), device)
+        found.append(Stacked(layer, below, verdict))
+        if verdict.poisoned:
+            return Climbed(verdict, tuple(found), layers)
+        if verdict.outcome is Outcome.DIFFERS:
             break
     seen = check(program, resolve(name, expectations), device)
     if seen.outcome is not Outcome.DIFFERS:
-        return seen, ()
+        return Climbed(seen, (), layers)
     if found[-1].verdict.outcome is not Outcome.DIFFERS:
         found.append(Stacked(Layer.SECOND_CALL, name, seen))
-    return seen, tuple(found)
+    return Climbed(seen, tuple(found), layers)
+
+
+def _below(before: tuple[int, int]) -> tuple[tuple[Layer, str], ...]:
+    """The layers below a backend, by what Dynamo has counted since it had counted ``before``."""
+    frames, graphs = dynamo_counts()
+    if frames == before[0]:
+        return ()
+    return _AOT_EAGER if graphs > before[1] else (_DYNAMO,)
+
+
+def _layer(below: str, name: str, expectations: Expectations | None) -> Backend:
+    """The backend ``below``; no more is expected of it than of the user's that is called ``name``."""
+    layer = resolve(below, expectations)
+    if name in STACKS:
+        return layer
+    whole = resolve(name, expectations)
+    promises, ignored = layer.promises & whole.promises, layer.ignored | whole.ignored
+    return dataclasses.replace(layer, promises=promises, ignored=ignored, rtol=max(layer.rtol, whole.rtol))
 
 
 def anew(backend: Backend) -> Backend:

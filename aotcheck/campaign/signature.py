@@ -82,7 +82,9 @@ class KnownBug:
     """A bug that need not be found again: a signature, the program that shows it, and the corpus file if it is in one.
 
     ``key`` is the coarse key in words, as headers have it, by which findings of it come; ``signed`` is the one of the
-    signature, where that is another (Note [Roots] of :mod:`aotcheck.minimize.root`).
+    signature, where that is another (Note [Roots] of :mod:`aotcheck.minimize.root`). ``own`` are the ops of the program
+    that have a bug of their own, though minimizing puts them in place of others (Note [Own bugs] of
+    :mod:`aotcheck.minimize.own`).
     """
 
     key: str
@@ -91,6 +93,7 @@ class KnownBug:
     stage: str = ""
     name: str = ""
     signed: CoarseKey | None = None
+    own: frozenset[str] = frozenset()
 
 
 def skeleton(program: Program) -> str:
@@ -108,27 +111,28 @@ def skeleton(program: Program) -> str:
     return "; ".join(parts)
 
 
-def embeds(minimized: Program, program: Program) -> bool:
+def embeds(minimized: Program, program: Program, own: Collection[str] = ()) -> bool:
     """Whether ``program`` makes the calls of ``minimized`` in its order, others between them: the bug of the one is
-    then probably the bug of the other. An op that minimizing puts in place of any other stands for any of its kind."""
+    then probably the bug of the other. An op that minimizing puts in place of any other stands for any of its kind,
+    but for those that have a bug of their ``own``."""
     calls = flat_calls(program.body)
-    return all(any(_may_be(wanted, call) for call in calls) for wanted in flat_calls(minimized.body))
+    return all(any(_may_be(wanted, call, own) for call in calls) for wanted in flat_calls(minimized.body))
 
 
-def is_known(key: CoarseKey, minimized: Program, bug: KnownBug) -> bool:
+def is_known(key: CoarseKey, minimized: Program, bug: KnownBug, own: Collection[str] = ()) -> bool:
     """Whether a minimized program shows a known bug: the same calls under the same key; where the key has an error's
     message, which few bugs share, some of its calls will do, since a corpus file need not be as small as minimizing
-    makes a finding."""
+    makes a finding. ``own``: as :func:`embeds` takes it."""
     if bug.key != str(key):
         return False
     ours, theirs = ([call.path for call in flat_calls(program.body)] for program in (minimized, bug.program))
-    return ours == theirs or (bool(key.error) and embeds(minimized, bug.program))
+    return ours == theirs or (bool(key.error) and embeds(minimized, bug.program, own))
 
 
-def _may_be(minimal: OpCall, call: OpCall) -> bool:
+def _may_be(minimal: OpCall, call: OpCall, own: Collection[str]) -> bool:
     if minimal.path == call.path:
         return True
-    return rank_of(minimal.path) == 0 and writes(minimal) == writes(call)
+    return minimal.path not in own and rank_of(minimal.path) == 0 and writes(minimal) == writes(call)
 
 
 def _arguments(program: Program) -> Iterator[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from aotcheck.backends import Expectations, require_device
-from aotcheck.blame import OURS, STAGED, blame
+from aotcheck.blame import OURS, STAGED, Layer, blame, may_be_staged
 from aotcheck.campaign.events import (
     Event,
     FindingExplained,
@@ -130,7 +130,7 @@ class Triage:
         read = _read(finding.path)
         if read is None:
             return None
-        holding = [bug for bug in candidates if embeds(bug.program, read.program)]
+        holding = [bug for bug in candidates if embeds(bug.program, read.program, bug.own)]
         return max(holding, key=lambda bug: bug.program.statements, default=None)
 
     def _learn(self, signed: FindingSigned, found_as: CoarseKey) -> None:
@@ -139,7 +139,9 @@ class Triage:
         if read is None:
             return
         for key in dict.fromkeys((signed.key, found_as)):
-            bug = KnownBug(str(key), signed.skeleton, read.program, signed.stage, signed.known, signed.key)
+            said = read.header.get("own")
+            own = frozenset(map(str, said)) if isinstance(said, list) else frozenset()
+            bug = KnownBug(str(key), signed.skeleton, read.program, signed.stage, signed.known, signed.key, own)
             if bug not in self._known:
                 self._known.append(bug)
 
@@ -178,11 +180,12 @@ class Triage:
         assert key is not None and root_key is not None
         said = skeleton(reduced.root)
         stage = self._stage(reduced.program)
-        known = next((b.name for b in self._known if b.name and is_known(key, reduced.program, b)), "")
+        known = next((b.name for b in self._known if b.name and is_known(key, reduced.program, b, reduced.own)), "")
         kept = {entry: read.header[entry] for entry in ("found", "block", "index", "torch") if entry in read.header}
         header: dict[str, object] = {**kept, "backend": self.settings.backend, "key": str(key)}
         header |= {"difference": reduced.shows.text, "skeleton": said}
         header |= {"stage": stage} if stage else {}
+        header |= {"own": sorted(reduced.own)} if reduced.own else {}
         header |= self.settings.expectations.header()
         name = "".join(c if c.isalnum() else "-" for c in f"{key.oracle}-{key.place}")
         digest = hashlib.sha256(f"{root_key} {said} {stage}".encode()).hexdigest()[:10]
@@ -204,7 +207,7 @@ class Triage:
 
     def _stage(self, program: Program) -> str:
         """The stage to blame, of backends that are more than one, in a process of its own."""
-        if self.settings.backend not in STAGED:
+        if not may_be_staged(self.settings.backend):
             return ""
         subject = Subject(self.settings.backend, self.settings.device)
         source = emit(program, self.settings.expectations.header())
@@ -214,16 +217,20 @@ class Triage:
                     stage_of, args=(source, self.settings.device, self.settings.backend), timeout=BLAME_SECONDS
                 ).result()
             except Exception:  # died, hung, or could not cope: the signature does without
-                return "unknown stage"
+                return "unknown stage" if self.settings.backend in STAGED else ""
         return stage
 
 
 def stage_of(source: str, device: str, backend: str = OURS) -> str:
-    """The stage of our own AOT autograd, or the layer of another backend, that makes a script's program differ."""
+    """The stage of our own AOT autograd, or the layer of another backend, that makes a script's program differ; empty
+    where the backend is one piece."""
     torch.set_num_threads(1)
     parsed = parse(source)
-    rung = blame(parsed.program, require_device(device), backend, Expectations.of_header(parsed.header)).rung
-    return rung.value if rung is not None else "no stage"
+    found = blame(parsed.program, require_device(device), backend, Expectations.of_header(parsed.header))
+    layers = {judged.rung for judged in found.rungs} - {Layer.EAGER, Layer.SECOND_CALL}
+    if layers <= {Layer.BACKEND} and backend not in STAGED:
+        return ""
+    return found.rung.value if found.rung is not None else "no stage"
 
 
 @lru_cache(maxsize=4096)

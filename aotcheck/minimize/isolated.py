@@ -21,9 +21,10 @@ from pebble import ProcessExpired
 
 from aotcheck.backends import require_device
 from aotcheck.minimize.judging import Eager, Judgement, Subject, eager_behaviour, judge
+from aotcheck.minimize.own import Placed, alone, brought_in, explains, is_shared, name_of
 from aotcheck.minimize.primitive import primitives
 from aotcheck.oracle import CoarseKey, OracleKind
-from aotcheck.program import Program, ProgramSyntaxError, emit, parse
+from aotcheck.program import Program, ProgramSyntaxError, emit, flat_calls, parse
 from aotcheck.workers import POISONED, Workers, how_it_ended, imports_of, prepare_process, processes
 
 __all__ = ["IsolatedJudge", "Limits", "outcome_of", "workers"]
@@ -83,6 +84,8 @@ class IsolatedJudge:
         self.subject, self.limits = subject, limits
         self.tried = 0
         self.target: Judgement | None = None
+        self.current: Program | None = None
+        self._seen: dict[Program, Judgement] = {}
         self._pool, self._stop = pool, stop
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self._ahead: dict[Program, Any] = {}
@@ -130,12 +133,44 @@ class IsolatedJudge:
         return None
 
     def shows(self, program: Program) -> bool:
-        """Whether ``program`` shows the target's key, is valid beside it, and can be written down."""
+        """Whether ``program`` shows the target's key, is valid beside it, can be written down, and calls no op that the
+        current program does not and that has a bug of its own (Note [Own bugs] of :mod:`aotcheck.minimize.own`)."""
+        if not self._shows_key(program) or not _can_be_written(program):
+            return False
+        new = [] if self.current is None else brought_in(program, self.current)
+        return not any(self.is_own(placed, program) for placed in new)
+
+    def is_own(self, placed: Placed, program: Program) -> bool:
+        """Whether the target's key is, in ``program``, the doing of one op, and of no other of its kind."""
+        if not any(self._is_guilty(one) for one in self._alone(placed, program)):
+            return False
+        return not is_shared(placed, program, self._shows_key)
+
+    def _alone(self, placed: Placed, program: Program) -> Iterator[Program]:
+        yield from alone(placed.call, program)
+        name = name_of(placed.call)
+        for one in self.primitives(program):
+            if any(name_of(call) == name for call in flat_calls(one.body)):
+                yield one
+
+    def _is_guilty(self, program: Program) -> bool:
+        found, target = self._once(program), self.target
+        if found.key is None or found.eager is None or target is None or target.key is None or target.eager is None:
+            return False
+        return target.eager.allows(found.eager) and explains(found.key, target.key)
+
+    def _shows_key(self, program: Program) -> bool | None:
+        """Whether ``program`` shows the target's key; None where eager does not do it, or not as the target."""
         assert self.target is not None and self.target.eager is not None
         found = self.judgement(program)
-        if found.key is None or found.key != self.target.key or found.eager is None:
-            return False
-        return self.target.eager.allows(found.eager) and _can_be_written(program)
+        if found.eager is None or not self.target.eager.allows(found.eager):
+            return None
+        return found.key == self.target.key
+
+    def _once(self, program: Program) -> Judgement:
+        if program not in self._seen:
+            self._seen[program] = self.judgement(program)
+        return self._seen[program]
 
     def _own(self, program: Program, found: Judgement) -> Judgement:
         """What ``program`` shows that no baseline shows too, each asked apart, since it may die of it."""

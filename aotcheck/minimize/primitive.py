@@ -31,7 +31,7 @@ from aotcheck._torch import (
 from aotcheck.minimize.edit import inputs_of, with_inputs
 from aotcheck.minimize.passes.ops import writes
 from aotcheck.minimize.size import contiguous
-from aotcheck.oracle import CoarseKey, Deviation, OracleKind
+from aotcheck.oracle import CoarseKey, OracleKind
 from aotcheck.oracle.execute import observe
 from aotcheck.program import (
     Call,
@@ -82,7 +82,7 @@ def may_have_primitive_root(key: CoarseKey) -> bool:
 
 def is_primitive_root(key: CoarseKey, target: CoarseKey) -> bool:
     """Whether one op that shows ``key`` explains a program that shows ``target``."""
-    if "later" in key.place or key.deviation == Deviation.ROUNDING.value != target.deviation:
+    if "later" in key.place:
         return False
     return key.oracle in _WRONG if not key.error else (key.oracle, key.error) == (target.oracle, target.error)
 
@@ -108,15 +108,25 @@ def primitives(program: Program, device: torch.device) -> list[Program]:
 def plainer(program: Program) -> Iterator[Program]:
     """The same op on plain operands: row-major, of two dimensions, each on memory of its own; then windows of such."""
     (at, inputs), *_ = inputs_of(program)
+    dtypes = tuple(t.dtype for t in inputs.tensors)
     for whole, offset in ((_PLAIN, 0), (_AROUND, 1)):
-        storages, tensors = [], []
-        for index, t in enumerate(inputs.tensors):
-            numbers = prod(whole) * (2 if t.dtype.startswith("complex") else 1)
-            counted = range(index + 1, index + 1 + numbers)  # no two operands alike
-            data = tuple(n % 2 if t.dtype == "bool" else n for n in counted)
-            storages.append(Storage(f"s{index}", t.dtype, data))
-            tensors.append(Strided(t.name, f"s{index}", t.dtype, _PLAIN, contiguous(whole), offset))
-        yield with_inputs(program, {at: replace(inputs, storages=tuple(storages), tensors=tuple(tensors))})
+        yield with_inputs(program, {at: plain_inputs(dtypes, whole=whole, offset=offset)})
+
+
+def plain_inputs(
+    dtypes: Sequence[str], trained: bool = False, *, whole: tuple[int, ...] = _PLAIN, offset: int = 0
+) -> Inputs:
+    """An argument of two dimensions for each dtype, a window of memory of its own that has the size ``whole``; all that
+    may be are ``trained``."""
+    storages, tensors = [], []
+    for index, dtype in enumerate(dtypes):
+        numbers = prod(whole) * (2 if dtype.startswith("complex") else 1)
+        counted = range(index + 1, index + 1 + numbers)  # no two operands alike
+        storages.append(Storage(f"s{index}", dtype, tuple(n % 2 if dtype == "bool" else n for n in counted)))
+        may_be = getattr(torch, dtype).is_floating_point or dtype.startswith("complex")
+        strided = Strided(f"a{index}", f"s{index}", dtype, _PLAIN, contiguous(whole), offset, trained and may_be)
+        tensors.append(strided)
+    return Inputs(tuple(storages), tuple(tensors), (), tuple(Ref(t.name) for t in tensors))
 
 
 class _NotWritableError(Exception):

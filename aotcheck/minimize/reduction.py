@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from aotcheck.minimize.edit import inputs_of, leaves
 from aotcheck.minimize.isolated import IsolatedJudge, Limits, workers
 from aotcheck.minimize.judging import Judgement, Subject
+from aotcheck.minimize.own import Placed
+from aotcheck.minimize.passes.ops import calls_with_places
 from aotcheck.minimize.primitive import is_primitive_root, may_have_primitive_root, plainer
 from aotcheck.minimize.reduce import Step, steps
-from aotcheck.minimize.root import is_root, roots
+from aotcheck.minimize.root import is_root, may_cause, roots
+from aotcheck.minimize.size import rank_of
 from aotcheck.program import Program
 
 __all__ = ["DoesNotFailError", "Reduced", "Reduction", "inputs_passed"]
@@ -34,6 +37,8 @@ class Reduced:
         seconds: how long it took.
         root: what the bug is told by: the one op that is wrong by itself, if there is one, else ``program``.
         root_shows: its coarse key and difference.
+        own: the ops of ``program`` that a pass puts in place of others and that have a bug of their own here, see Note
+            [Own bugs] of :mod:`aotcheck.minimize.own`; only looked for with ``to_root``.
     """
 
     program: Program
@@ -43,6 +48,7 @@ class Reduced:
     seconds: float
     root: Program
     root_shows: Judgement
+    own: frozenset[str] = frozenset()
 
 
 def inputs_passed(program: Program) -> int:
@@ -105,15 +111,17 @@ class Reduction:
             while start is not None:
                 stretches.append(start)
                 judge.target, self.key = start.target, str(start.target.key)
+                judge.current = start.programs[0]
                 for step in steps(start.programs[0], judge):
-                    self.program = step.program
+                    self.program = judge.current = step.program
                     start.programs.append(step.program)
                     yield step
                 start = self._deeper(judge, stretches) if self.to_root else None
+            own = frozenset(self._own(judge, stretches)) if self.to_root else frozenset()
             finished = not judge.over
         self.program, shows = self._confirmed([s for s in stretches if not s.primitive])
         root, root_shows = self._confirmed(stretches) if stretches[-1].primitive else (self.program, shows)
-        self.result = Reduced(self.program, shows, finished, judge.tried, self.seconds, root, root_shows)
+        self.result = Reduced(self.program, shows, finished, judge.tried, self.seconds, root, root_shows, own)
 
     def _deeper(self, judge: IsolatedJudge, stretches: list[_Stretch]) -> _Stretch | None:
         """What is nearer to the cause than the last minimal program: each kind of root once, beginnings first."""
@@ -123,24 +131,34 @@ class Reduction:
         found = self._root(judge, last) if len(stretches) == 1 else None
         return found or self._primitive(judge, last)
 
+    def _own(self, judge: IsolatedJudge, stretches: list[_Stretch]) -> Iterator[str]:
+        """The simple ops of the minimal program that are wrong by themselves, as no others of their kind are."""
+        last = [stretch for stretch in stretches if not stretch.primitive][-1]
+        judge.target = last.target
+        for at, index, call in calls_with_places(last.programs[-1]):
+            if not judge.over and rank_of(call.path) == 0 and judge.is_own(Placed(at, index, call), last.programs[-1]):
+                yield call.path
+
     def _primitive(self, judge: IsolatedJudge, minimal: _Stretch) -> _Stretch | None:
         """The first op that is wrong by itself, on plain operands if it is wrong there too."""
         target = minimal.target
         if target.eager is None or target.key is None or not may_have_primitive_root(target.key):
             return None
         for alone in judge.primitives(minimal.programs[-1]):
-            shown = self._wrong_alone(judge, alone, minimal.target)
+            shown = self._wrong_alone(judge, alone, minimal)
             if shown is not None:
-                plain = (self._wrong_alone(judge, program, minimal.target) for program in plainer(alone))
+                plain = (self._wrong_alone(judge, program, minimal) for program in plainer(alone))
                 return next((found for found in plain if found is not None), shown)
         return None
 
-    def _wrong_alone(self, judge: IsolatedJudge, program: Program, target: Judgement) -> _Stretch | None:
+    def _wrong_alone(self, judge: IsolatedJudge, program: Program, minimal: _Stretch) -> _Stretch | None:
         if judge.over:
             return None
-        found = judge.judgement(program)
+        found, target = judge.judgement(program), minimal.target
         assert target.key is not None and target.eager is not None
         if found.key is None or found.eager is None or not is_primitive_root(found.key, target.key):
+            return None
+        if not may_cause(found.key, target.key, minimal.programs[-1]):
             return None
         return _Stretch(found, [program], primitive=True) if target.eager.allows(found.eager) else None
 
@@ -154,7 +172,7 @@ class Reduction:
             found = judge.judgement(program)
             if found.key is None or found.key == target or found.eager is None or allowed is None:
                 continue
-            if is_root(found.key, target) and allowed.allows(found.eager):
+            if is_root(found.key, target, minimal.programs[-1]) and allowed.allows(found.eager):
                 return _Stretch(found, [program])
         return None
 

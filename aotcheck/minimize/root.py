@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from aotcheck.minimize.edit import edited, inputs_of
-from aotcheck.minimize.passes.ops import writes
+from aotcheck.minimize.passes.ops import calls_with_places, writes
 from aotcheck.oracle import CoarseKey, Deviation, OracleKind
 from aotcheck.program import Call, GradMode, OpCall, Program, Ref, TupleExpr, flat_calls
 
-__all__ = ["is_root", "roots"]
+__all__ = ["is_root", "may_cause", "roots"]
 
 _UNNAMED = "v_made"
 """What a result is called that the program has no name for."""
@@ -53,9 +53,22 @@ def _only(begun: Sequence[OpCall]) -> Callable[[int, OpCall], OpCall | None]:
     return lambda index, _: begun[index] if index < len(begun) else None
 
 
-def is_root(key: CoarseKey, target: CoarseKey) -> bool:
-    """Whether a difference under ``key`` explains what is done with the result that it is seen in, which shows
-    ``target``. Rounding explains rounding only: a backend that rounds otherwise does so nearly everywhere."""
+def is_root(key: CoarseKey, target: CoarseKey, program: Program) -> bool:
+    """Whether a difference under ``key`` explains what is done with the result that it is seen in, where ``program``
+    shows ``target``."""
+    if key.oracle not in _CAUSES or key.error or "output" not in key.place or "later" in key.place:
+        return False
+    return may_cause(key, target, program)
+
+
+def may_cause(key: CoarseKey, target: CoarseKey, program: Program) -> bool:
+    """Whether a difference under ``key`` may be why ``program``, which has it inside, shows ``target``.
+
+    A backend that rounds otherwise does so nearly everywhere, so rounding explains rounding only. A copy in place of a
+    view explains wrong values only where something is written, or where a view reads beyond the one it is of.
+    """
     if key.deviation == Deviation.ROUNDING.value != target.deviation:
         return False
-    return key.oracle in _CAUSES and "output" in key.place and "later" not in key.place and not key.error
+    if (key.oracle, target.oracle) != (OracleKind.ALIASING.value, OracleKind.VALUES.value):
+        return True
+    return any(writes(call) or "as_strided" in call.path for _, _, call in calls_with_places(program))

@@ -32,7 +32,19 @@ from aotcheck.program import (
 )
 from aotcheck.program.ops import Form, Group, find
 
-__all__ = ["results_for_out", "simplify_literals", "simplify_ops", "simplify_signatures", "unpack_results", "writes"]
+__all__ = [
+    "KINDS",
+    "calls_with_places",
+    "in_its_place",
+    "operands_of",
+    "results_for_out",
+    "simplify_literals",
+    "simplify_ops",
+    "simplify_signatures",
+    "unpack_results",
+    "with_call",
+    "writes",
+]
 
 _TWO, _MINUS_ONE = Literal(2), TupleExpr((Literal(-1),))
 
@@ -64,20 +76,27 @@ _READS: tuple[tuple[str, int, tuple[Expr, ...]], ...] = (
 )
 """What any other op is replaced by."""
 
+KINDS: tuple[tuple[str, ...], ...] = (
+    ("Tensor.zero_", "Tensor.neg_", "Tensor.copy_", "Tensor.add_", "Tensor.mul_", "Tensor.sin_"),
+    ("Tensor.detach", "Tensor.t", "Tensor.view", "getitem"),
+    ("Tensor.clone", "Tensor.sum", "torch.neg", "torch.add", "torch.mul", "torch.sin"),
+)
+"""Which of these are alike: writes, views, and ops that compute."""
 
-def _with_call(body: Body, index: int, changed: OpCall) -> Body:
+
+def _in_body(body: Body, index: int, changed: OpCall) -> Body:
     return edited(body, lambda i, call: changed if i == index else call)
 
 
-def _everywhere(program: Program, index: int, changed: OpCall, at: int | None) -> Program:
+def with_call(program: Program, index: int, changed: OpCall, at: int | None) -> Program:
     """``program`` with one op call replaced, in the body or among what builds the inputs of call ``at``."""
     if at is None:
-        return replace(program, body=_with_call(program.body, index, changed))
+        return replace(program, body=_in_body(program.body, index, changed))
     inputs = next(i for place, i in inputs_of(program) if place == at)
-    return with_inputs(program, {at: replace(inputs, derived=_with_call(inputs.derived, index, changed))})
+    return with_inputs(program, {at: replace(inputs, derived=_in_body(inputs.derived, index, changed))})
 
 
-def _calls(program: Program) -> Iterator[tuple[int | None, int, OpCall]]:
+def calls_with_places(program: Program) -> Iterator[tuple[int | None, int, OpCall]]:
     """Every op call, with where it is."""
     for index, call in enumerate(flat_calls(program.body)):
         yield None, index, call
@@ -86,7 +105,7 @@ def _calls(program: Program) -> Iterator[tuple[int | None, int, OpCall]]:
             yield at, index, call
 
 
-def _operands(call: OpCall) -> list[Expr]:
+def operands_of(call: OpCall) -> list[Expr]:
     """The tensors that a call reads or writes, what it writes first."""
     out = [value for key, value in call.kwargs if key == "out"]
     rest = [value for key, value in call.kwargs if key != "out"]
@@ -101,15 +120,24 @@ def writes(call: OpCall) -> bool:
     return any(op.writes or op.group in (Group.METADATA, Group.SET) for op in called)
 
 
+def in_its_place(call: OpCall, path: str) -> OpCall | None:
+    """The simple op ``path`` on the first operands of ``call``; None where those are too few."""
+    operands = operands_of(call)
+    for simple, wanted, constants in (*_WRITES, *_READS):
+        if simple == path and wanted <= len(operands):
+            return OpCall(call.target, path, (*operands[:wanted], *constants))
+    return None
+
+
 def simplify_ops(program: Program) -> Iterator[Program]:
     """Each op replaced by a simpler one of the same kind, on its first operands."""
-    for at, index, call in _calls(program):
-        operands, rank = _operands(call), rank_of(call.path)
+    for at, index, call in calls_with_places(program):
+        operands, rank = operands_of(call), rank_of(call.path)
         for target in call.target if isinstance(call.target, tuple) else (call.target,):
             for path, wanted, constants in _WRITES if writes(call) else _READS:
                 if rank_of(path) < rank and operands and wanted <= len(operands):
                     new = OpCall(target, path, (*operands[:wanted], *constants))
-                    yield _everywhere(program, index, new, at)
+                    yield with_call(program, index, new, at)
 
 
 def results_for_out(program: Program) -> Iterator[Program]:
@@ -178,26 +206,26 @@ def _unpacked(program: Program, index: int, positions: dict[int, int | None], ta
 
 def simplify_signatures(program: Program) -> Iterator[Program]:
     """Results that nobody reads unnamed; keyword arguments and trailing arguments left out."""
-    read = {name for _, _, call in _calls(program) for expr in call.args for name in references(expr)}
-    read |= {name for _, _, call in _calls(program) for _, expr in call.kwargs for name in references(expr)}
+    read = {name for _, _, call in calls_with_places(program) for expr in call.args for name in references(expr)}
+    read |= {name for _, _, call in calls_with_places(program) for _, expr in call.kwargs for name in references(expr)}
     read |= set(references(program.outputs))
     for _, inputs in inputs_of(program):
         read |= {name for arg in inputs.args for name in references(arg)}
-    for at, index, call in _calls(program):
+    for at, index, call in calls_with_places(program):
         if call.targets and not read & set(call.targets):
-            yield _everywhere(program, index, replace(call, target=None), at)
+            yield with_call(program, index, replace(call, target=None), at)
         if call.kwargs:
-            yield _everywhere(program, index, replace(call, kwargs=()), at)
+            yield with_call(program, index, replace(call, kwargs=()), at)
         for i in range(len(call.kwargs)):
-            yield _everywhere(program, index, replace(call, kwargs=call.kwargs[:i] + call.kwargs[i + 1 :]), at)
+            yield with_call(program, index, replace(call, kwargs=call.kwargs[:i] + call.kwargs[i + 1 :]), at)
         for kept in range(1, len(call.args) if find(call.path)[0].form in (Form.FUNCTION, Form.METHOD) else 0):
             if not any(True for arg in call.args[kept:] for _ in references(arg)):
-                yield _everywhere(program, index, replace(call, args=call.args[:kept]), at)
+                yield with_call(program, index, replace(call, args=call.args[:kept]), at)
         for i, arg in enumerate(call.args):
             if isinstance(arg, ListExpr | TupleExpr) and any(isinstance(item, Ref) for item in arg.items):
                 for j in range(len(arg.items) if len(arg.items) > 1 else 0):
                     shorter = type(arg)(arg.items[:j] + arg.items[j + 1 :])
-                    yield _everywhere(program, index, _with_argument(call, i, shorter), at)
+                    yield with_call(program, index, _with_argument(call, i, shorter), at)
 
 
 def _with_argument(call: OpCall, index: int, arg: Expr) -> OpCall:
@@ -209,15 +237,15 @@ def _with_argument(call: OpCall, index: int, arg: Expr) -> OpCall:
 
 def simplify_literals(program: Program) -> Iterator[Program]:
     """Numbers towards 0, indices towards 0 and whole slices, sizes shorter."""
-    for at, index, call in _calls(program):
+    for at, index, call in calls_with_places(program):
         for i, arg in enumerate(call.args):
             in_index = call.path in ("getitem", "setitem") and i == 1
             for simpler in _simpler(arg, in_index):
-                yield _everywhere(program, index, _with_argument(call, i, simpler), at)
+                yield with_call(program, index, _with_argument(call, i, simpler), at)
         for i, (key, value) in enumerate(call.kwargs):
             for simpler in _simpler(value, False):
                 kwargs = (*call.kwargs[:i], (key, simpler), *call.kwargs[i + 1 :])
-                yield _everywhere(program, index, replace(call, kwargs=kwargs), at)
+                yield with_call(program, index, replace(call, kwargs=kwargs), at)
 
 
 def _simpler(expr: Expr, in_index: bool) -> Iterator[Expr]:

@@ -10,9 +10,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from aotcheck.backends import NAMES, Backend
+from aotcheck.backends import NAMES, Backend, resolve
 from aotcheck.blame import STAGED, Layer, Rung, Standing, blame, layers
+from aotcheck.campaign.triage import stage_of
 from aotcheck.cli import main
+from aotcheck.program import emit
 from tests.meta import planted
 from tests.meta.small import DOUBLE, X, op, program
 from tests.meta.test_oracles_fire import second_call_wrong
@@ -101,3 +103,47 @@ def test_a_file_of_the_corpus_is_judged_on_what_it_expects_to_differ() -> None:
 
 def test_our_own_backend_has_rungs_not_layers() -> None:
     assert all(isinstance(judged.rung, Rung) for judged in blame(DOUBLE, CPU).rungs)
+
+
+def _doubling(module: Any, examples: Any) -> Callable[..., Any]:
+    """A backend of ``torch.compile`` that is wrong."""
+    return lambda *args: tuple(t * 2 for t in module(*args))
+
+
+def through_dynamo(fn: Callable[..., Any]) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = torch.compile(fn, backend=_doubling, dynamic=False)
+    return compiled
+
+
+def through_aot_autograd(fn: Callable[..., Any]) -> Callable[..., Any]:
+    from torch._dynamo.backends.common import aot_autograd
+
+    compiled: Callable[..., Any] = torch.compile(fn, backend=aot_autograd(fw_compiler=_doubling), dynamic=False)
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("through_dynamo", [Layer.DYNAMO]),
+        ("through_aot_autograd", [Layer.DYNAMO, Layer.AOT_AUTOGRAD]),
+    ],
+)
+def test_what_is_below_a_users_backend_is_seen_when_it_runs(
+    name: str, below: list[Layer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = f"{__name__}:{name}"
+    found = blame(DOUBLE, CPU, users)
+    assert [judged.rung for judged in found.rungs] == [Layer.EAGER, *below, Layer.BACKEND, Layer.SECOND_CALL]
+    assert found.rung is Layer.BACKEND
+    assert stage_of(emit(DOUBLE), "cpu", users) == "backend"
+    wrong_below = Backend("dynamo_eager", planted.doubles)
+    monkeypatch.setattr(layers, "resolve", lambda given: wrong_below if given == "dynamo_eager" else resolve(given))
+    assert blame(DOUBLE, CPU, users).rung is Layer.DYNAMO
+    assert stage_of(emit(DOUBLE), "cpu", users) == "Dynamo"
+
+
+def test_a_backend_in_one_piece_has_no_stage() -> None:
+    doubles = "tests.meta.planted:doubles"
+    assert blame(DOUBLE, CPU, doubles).rung is Layer.BACKEND
+    assert stage_of(emit(DOUBLE), "cpu", doubles) == ""
