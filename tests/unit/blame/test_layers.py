@@ -138,7 +138,9 @@ def test_what_is_below_a_users_backend_is_seen_when_it_runs(
     assert found.rung is Layer.BACKEND
     assert stage_of(emit(DOUBLE), "cpu", users) == "backend"
     wrong_below = Backend("dynamo_eager", planted.doubles)
-    monkeypatch.setattr(layers, "resolve", lambda given: wrong_below if given == "dynamo_eager" else resolve(given))
+    monkeypatch.setattr(
+        layers, "resolve", lambda given, told=None: wrong_below if given == "dynamo_eager" else resolve(given, told)
+    )
     assert blame(DOUBLE, CPU, users).rung is Layer.DYNAMO
     assert stage_of(emit(DOUBLE), "cpu", users) == "Dynamo"
 
