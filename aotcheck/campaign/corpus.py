@@ -182,7 +182,7 @@ def with_key(parsed: ParsedFile, backend: str, key: str) -> str:
     """The text of a saved script whose coarse key on ``backend`` is ``key``."""
     said = parsed.header.get("keys")
     keys = {**said, backend: key} if isinstance(said, dict) else {backend: key}
-    return script_of(parsed.program, {**parsed.header, "keys": keys}, backend_of(parsed))
+    return emit(parsed.program, {**parsed.header, "keys": keys})
 
 
 def refresh(path: Path) -> bool:
