@@ -7,7 +7,7 @@ ARGS ?=
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: fuzz test lint format benchmark op-coverage versions clean
+.PHONY: fuzz test lint format benchmark op-coverage versions gpu-wheels clean
 
 # Fuzz the project's own AOT autograd. ARGS="--backend inductor --time 10m" goes to aotcheck.
 fuzz: $(STAMP)
@@ -42,6 +42,13 @@ op-coverage: $(STAMP)
 # docs/versions.md. ARGS="--versions 2.11.0 --checks programs,corpus" runs a slice.
 versions: $(STAMP)
 	$(BIN)/python -m tools.versions $(ARGS)
+
+# Wheels for a machine with Python 3.12 and torch but without network, in wheels/: see docs/gpu.md.
+WHEELS := hypothesis click rich pebble jinja2 pytest pytest-xdist pytest-timeout
+gpu-wheels: $(STAMP)
+	grep -v '^torch==' constraints.txt > $(VENV)/without-torch.txt
+	$(BIN)/pip download --quiet --disable-pip-version-check --dest wheels --only-binary=:all: --python-version 3.12 \
+		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -c $(VENV)/without-torch.txt $(WHEELS)
 
 # torch comes pinned: without the constraints a newer torch, with all of CUDA, would be installed.
 $(STAMP): pyproject.toml constraints.txt
