@@ -32,6 +32,7 @@ import torch
 from pebble import ProcessFuture, ProcessPool
 
 from aotcheck._torch import DYNAMO, USED_BY_BACKENDS
+from aotcheck.backends import PACKAGES
 
 __all__ = [
     "POISONED",
@@ -143,9 +144,11 @@ def _no_interrupt() -> Iterator[None]:
 
 def imports_of(backends: Iterable[str]) -> tuple[str, ...]:
     """Modules that these backends import when they are first used: for the server, not for each process anew."""
-    if all(name.startswith(("aotcheck", "eager")) for name in backends):
+    names = tuple(backends)
+    if all(name.startswith(("aotcheck", "eager")) for name in names):
         return ()
-    return ("functorch.compile", "networkx", *USED_BY_BACKENDS)
+    packages = [module for name in names for module in PACKAGES.get(name, ())]
+    return ("functorch.compile", "networkx", *USED_BY_BACKENDS, *packages)
 
 
 def prepare_process(memory: int, device: str, log: Path) -> None:

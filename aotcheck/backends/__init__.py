@@ -14,12 +14,14 @@ from aotcheck.backends.errors import (
 )
 from aotcheck.backends.examples import with_examples
 from aotcheck.backends.expectations import EVERYTHING, Expectations, promises_named
+from aotcheck.backends.foreign import PACKAGES
 from aotcheck.backends.registry import NAMES, recorded, require_device, resolve
 
 __all__ = [
     "EVERYTHING",
     "EVERY_PROMISE",
     "NAMES",
+    "PACKAGES",
     "Backend",
     "BackendError",
     "BackendUnavailableError",
