@@ -2,13 +2,14 @@
 
 Note [Baselines]
     A backend that is built on another one has that one's bugs too. So a program that differs on the backend is run on
-    each baseline as well, in a process of its own kind, which may die of it. A difference is the baseline's too if the
-    baseline shows a hard difference under the same coarse key on the same program, cut after the step in which the
-    backend first differs. A death is compared as it is told: by the signal, or that there was no end in time. If all
-    differences of that step are a baseline's, the program is counted and shown as shared and its script goes to the
-    folder ``shared``; else it is a finding, told by the first difference that is the backend's own. Two bugs under one
-    coarse key in one program can't be told apart: such a program is shared. What a baseline refuses, and what it could
-    not be asked, it does not share. Programs that took too much memory are not run again.
+    each baseline as well, in a process of its own kind, which may die of it. A difference is the baseline's too if
+    the baseline shows a hard difference under the same coarse key on the same program, cut after the step in which
+    the backend first differs, where it is asked all that the backend is asked, whatever it promises itself. A death
+    is compared as it is told: by the signal, or that there was no end in time. If all differences of that step are a
+    baseline's, the program is counted and shown as shared and its script goes to the folder ``shared``; else it is a
+    finding, told by the first difference that is the backend's own. Two bugs under one coarse key in one program
+    can't be told apart: such a program is shared. What a baseline refuses, and what it could not be asked, it does
+    not share. Programs that took too much memory are not run again.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class Baselines:
         return True
 
     def _subject(self, baseline: str) -> Subject:
-        return Subject(baseline, self.settings.device, expectations=self.settings.expectations)
+        settings = self.settings
+        return Subject(settings.backend, settings.device, expectations=settings.expectations).beside(baseline)
 
     def _ask(self, baseline: str, held: _Held) -> Any:
         arguments = (held.script.program, self._subject(baseline))

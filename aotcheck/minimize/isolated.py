@@ -178,8 +178,7 @@ class IsolatedJudge:
             return found
         theirs: set[CoarseKey] = set()
         for name in self.subject.baselines:
-            baseline = replace(self.subject, backend=name, inspection="", baselines=())
-            theirs |= {key for key, _ in self._outcome(program, baseline).shown}
+            theirs |= {key for key, _ in self._outcome(program, self.subject.beside(name)).shown}
         own = [(key, text) for key, text in found.shown if key not in theirs]
         if not own:
             return Judgement(None, f"also in {', '.join(self.subject.baselines)}: {found.text}", found.eager)

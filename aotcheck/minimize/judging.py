@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -47,6 +47,8 @@ class Subject:
             themselves and this layer does not know strategies.
         expectations: what is not expected of the backend.
         baselines: backends whose differences do not count.
+        held_to: the backend whose promises count, where that is another one: what a baseline does where nobody expects
+            it to is the baseline's all the same.
     """
 
     backend: str
@@ -54,6 +56,11 @@ class Subject:
     inspection: str = ""
     expectations: Expectations = EVERYTHING
     baselines: tuple[str, ...] = ()
+    held_to: str = ""
+
+    def beside(self, baseline: str) -> Subject:
+        """The same with a baseline in place of the backend, asked all that the backend is asked."""
+        return replace(self, backend=baseline, inspection="", baselines=(), held_to=self.backend)
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,11 @@ def load_inspection(spec: str) -> Inspection:
 @cache
 def _tools(subject: Subject) -> tuple[Backend, torch.device, Inspection]:
     backend = resolve(subject.backend, subject.expectations)
+    if subject.held_to:
+        asked = resolve(subject.held_to, subject.expectations)
+        backend = replace(
+            backend, promises=asked.promises, ignored=asked.ignored, rtol=asked.rtol, refuses=asked.refuses
+        )
     return backend, require_device(subject.device), load_inspection(subject.inspection)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
+from aotcheck.backends import resolve
 from aotcheck.campaign import ExitCode, Past
 from aotcheck.campaign.baseline import Baselines
 from aotcheck.campaign.events import (
@@ -20,10 +23,10 @@ from aotcheck.campaign.events import (
     RunStarted,
 )
 from aotcheck.cli import main
-from aotcheck.oracle import CoarseKey
-from aotcheck.program import emit, parse_file
+from aotcheck.oracle import CoarseKey, check
+from aotcheck.program import Backward, Graph, Of, Way, emit, parse_file
 from aotcheck.report.jsonl import load_events, load_past
-from tests.meta.small import DOUBLE
+from tests.meta.small import DOUBLE, TRAINED, X, op
 from tests.meta.test_campaigns import campaign, marked, settings
 from tests.meta.test_triage import finding, triaged
 
@@ -82,6 +85,18 @@ def test_a_baseline_that_kills_its_process_does_not_kill_the_run(tmp_path: Path)
     told = settings(tmp_path / "dies", f"{PLANTED}:dies", baselines=(f"{PLANTED}:dies",))
     _, tally = campaign(told)
     assert (tally.findings, tally.shared.total()) == (0, len(marked(50))), "a death is the baseline's too"
+
+
+def test_a_baseline_is_asked_what_the_backend_is_asked_though_it_promises_less(tmp_path: Path) -> None:
+    created = Backward((0,), way=Way.RETURN, graph=Graph.CREATED)
+    twice = replace(TRAINED, calls=(replace(TRAINED.calls[0], steps=(created, Backward((0,), of=Of.RESULTS))),))
+    twice = replace(twice, body=(op("v0", "torch.mul", X, X),))
+    backend = f"{PLANTED}:aot_eager_and_more"
+    (difference, *_) = check(twice, resolve(backend), torch.device("cpu")).hard
+    assert "does not currently support double backward" in str(difference.key)
+    told = settings(tmp_path, backend, baselines=("aot_eager",))
+    events = Baselines(told, threading.Event()).sifted([finding(told, 0, twice, difference.key)])
+    assert [type(event) for event in events] == [FindingShared]
 
 
 def test_minimizing_keeps_to_what_is_not_the_baseline_s(tmp_path: Path) -> None:
