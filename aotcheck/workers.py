@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import logging
 import multiprocessing
 import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from pebble import ProcessFuture, ProcessPool
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from aotcheck._torch import DYNAMO, USED_BY_BACKENDS
 from aotcheck.backends import PACKAGES
@@ -38,6 +40,7 @@ __all__ = [
     "POISONED",
     "Workers",
     "end_group",
+    "end_on_import",
     "how_it_ended",
     "imports_of",
     "in_this_process",
@@ -57,6 +60,12 @@ _SENT_HOME = 87
 
 _EXITED_WITH_0 = 256
 """What exit status 0 is told as, which pools do not take for a death: more than a process can exit with."""
+
+
+IMPORT_SECONDS = 180.0
+"""How long a module may take to be imported."""
+
+_IMPORT_BYTES = 6 * 2**30
 
 
 class _Worker(ForkServerProcess):
@@ -127,9 +136,22 @@ def processes(*preloaded: str) -> BaseContext:
         preloaded: modules that the server imports besides.
     """
     forkserver.set_forkserver_preload(["torch", DYNAMO, *preloaded])
-    with _no_interrupt():
+    resource_tracker.ensure_running()  # which the server's start would do, and let Ctrl-C through again
+    with _no_interrupt(), _one_thread():
         forkserver.ensure_running()
     return _Context()
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Start processes whose libraries compute on one thread: there is a worker for each core."""
+    environment = dict(os.environ)
+    os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 @contextlib.contextmanager
@@ -175,6 +197,39 @@ def prepare_process(memory: int, device: str, log: Path) -> None:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (mapped + 2 * memory, hard))
+
+
+def end_on_import(module: str, *preloaded: str) -> str:
+    """How a process ends that imports ``module``; empty where it lives. What the import raises is left to others.
+
+    Args:
+        module: its name.
+        preloaded: as for :func:`processes`; whoever asks for processes first has his way.
+    """
+    with tempfile.TemporaryDirectory(prefix="aotcheck-import-") as log:
+        pool = Workers(
+            max_workers=1,
+            max_tasks=1,
+            initializer=prepare_process,
+            initargs=(_IMPORT_BYTES, "cpu", Path(log)),
+            context=processes(*preloaded),
+        )
+        try:
+            error = pool.schedule(_imported, args=(module,), timeout=IMPORT_SECONDS).exception()
+        finally:
+            pool.stop()
+            pool.join()
+    match error:
+        case ProcessExpired():
+            return how_it_ended(error.exitcode)
+        case TimeoutError():
+            return f"did not end in {IMPORT_SECONDS:g} s"
+        case _:
+            return ""
+
+
+def _imported(module: str) -> None:
+    importlib.import_module(module)  # its result is a module, which cannot be sent
 
 
 def log_of(folder: Path, pid: int) -> Path:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aotcheck.cli.output import tolerant_output
+
 if TYPE_CHECKING:
     import torch
 
@@ -30,6 +32,11 @@ CORPUS = Path("corpus")
 
 INSPECTION = "aotcheck_strategies.calls:inspect"
 """What says whether a program has a well-defined outcome: what is drawn passes it, and so must what is minimized."""
+
+
+_OURS = frozenset({"aotcheck", STRATEGY.partition(":")[0]})
+
+_PRELOADED = ("hypothesis", "aotcheck.campaign.worker", "aotcheck.campaign.replay", "aotcheck.minimize.judging")
 
 
 class Usage(click.ClickException):
@@ -96,25 +103,57 @@ def seconds(text: str) -> float:
 
 
 class OneLine(click.Group):
-    """Commands whose usage errors are one line, as all others are."""
+    """Commands whose usage errors are one line, as all others are, and whose output may have no reader."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse the options before the command."""
-        with _one_line_usage():
+        with tolerant_output(), _one_line_usage():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Parse the command's options and run it."""
-        with _one_line_usage():
+        with tolerant_output(), _one_line_usage(), _remembering_interrupts():
             try:
                 return super().invoke(ctx)
-            except (click.ClickException, click.exceptions.Exit, click.Abort):
+            except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
                 raise
             except KeyboardInterrupt:
                 click.echo("aotcheck: interrupted", err=True)
             except Exception:  # a bug of ours: Python's own exit code for it, 1, would say that there are findings
-                traceback.print_exc()
+                if _interrupted.is_set():  # an import that was interrupted may raise anything
+                    click.echo("aotcheck: interrupted", err=True)
+                else:
+                    traceback.print_exc()
             sys.exit(3)
+
+
+_interrupted = threading.Event()
+"""Whether there was a Ctrl-C: imports of torch and numpy may swallow the exception."""
+
+
+@contextmanager
+def _remembering_interrupts() -> Iterator[None]:
+    _interrupted.clear()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _interrupted.set()
+        raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _heed_interrupt() -> None:
+    """Raise the KeyboardInterrupt that an import has swallowed."""
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -143,6 +182,7 @@ def stopping_on_interrupt(stop: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _heed_interrupt()
     previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -151,15 +191,34 @@ def stopping_on_interrupt(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def require_importable(*specs: str) -> None:
+    """A usage error where importing the module of a ``module:attribute`` kills its process, or does not end.
+
+    A foreign module is imported in a process of its own before this one imports it. An import that raises is left to
+    whoever resolves the name.
+    """
+    from aotcheck.workers import end_on_import, imports_of
+
+    _heed_interrupt()
+    for spec in dict.fromkeys(specs):
+        module, colon, _ = spec.partition(":")
+        if not colon or not module or module.partition(".")[0] in _OURS:
+            continue
+        if end := end_on_import(module, *_PRELOADED, *imports_of(specs)):
+            hint = f"try python -X faulthandler -c 'import {module}'"
+            raise Usage(f"'{spec}': importing '{module}' ended the process ({end}); {hint}")
+
+
 def parsed_file(path: Path, device: torch.device, backend: str | None) -> tuple[ParsedFile, Backend]:
     """A program file, known to have inputs that can be built, and the backend to run it on: the one asked for, or the
     one that its header stands for."""
     from aotcheck.backends import BackendError
-    from aotcheck.campaign.corpus import resolved
+    from aotcheck.campaign.corpus import backend_of, resolved
     from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 
     try:
         parsed = parse_file(path)
+        require_importable(backend or backend_of(parsed))
         compiled = resolved(parsed, backend)
     except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
         raise Usage(one_line(error, path)) from error

@@ -33,13 +33,12 @@ def check(function: str, inputs: str, backend: str, device: str, only: tuple[str
 
     FUNCTION is a function over tensors, a module, or a custom op. Exits 0 when it does as eager does, 1 if it differs.
     """
-    from rich.console import Console
-
     from aotcheck.backends import BackendError
     from aotcheck.campaign import ExitCode
     from aotcheck.checking import VARIATIONS
     from aotcheck.checking import check as compare
     from aotcheck.report.checking import print_report
+    from aotcheck.report.console import Console
 
     variations = [name for text in only for name in _variations(text, VARIATIONS)]
     named, given = _named(function), _given(inputs, device)

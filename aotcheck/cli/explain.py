@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import INSPECTION, Gibibytes, Seconds, Usage, parsed_file, stopping_on_interrupt
+from aotcheck.cli.base import (
+    INSPECTION,
+    Gibibytes,
+    Seconds,
+    Usage,
+    parsed_file,
+    require_importable,
+    stopping_on_interrupt,
+)
 
 if TYPE_CHECKING:
     from aotcheck.backends import Backend, Expectations
@@ -48,6 +56,8 @@ def minimize(
     from aotcheck.campaign.baseline import require_baselines
     from aotcheck.minimize import Limits, Reduction, Subject
 
+    if backend is not None:
+        require_importable(backend)
     try:
         found = require_device(device)
         if backend is not None:
@@ -75,12 +85,11 @@ def _left_out(parsed: ParsedFile, compiled: Backend) -> Expectations:
 
 
 def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path, stop: threading.Event) -> int:
-    from rich.console import Console
-
     from aotcheck.campaign import ExitCode
     from aotcheck.campaign.journal import write_durably
     from aotcheck.minimize import DoesNotFailError
     from aotcheck.program import emit
+    from aotcheck.report.console import Console
     from aotcheck.report.minimizing import MinimizingDisplay, print_reduced
 
     console = Console()
@@ -117,12 +126,11 @@ def blame(path: Path, backend: str | None, device: str) -> None:
 
     Exits 0 when a stage is to blame, 1 when FILE does not differ.
     """
-    from rich.console import Console
-
     from aotcheck.backends import BackendError, require_device
     from aotcheck.blame import blame as climb
     from aotcheck.campaign import ExitCode
     from aotcheck.report.blaming import print_blame
+    from aotcheck.report.console import Console
 
     try:
         found = require_device(device)

@@ -23,6 +23,7 @@ from aotcheck.cli.base import (
     Usage,
     corpus_folder,
     corpus_option,
+    require_importable,
     stopping_on_interrupt,
 )
 from aotcheck.cli.report import write_reports
@@ -168,6 +169,8 @@ def _full_disk(folder: Path) -> Iterator[None]:
     """A disk that is full, or gone, ends a run with one line and exit code 3; what it has told of is on disk."""
     try:
         yield
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
     except OSError as error:
         click.echo(f"aotcheck: {folder}: cannot be written: {error.strerror}; go on with --resume {folder}", err=True)
         sys.exit(3)
@@ -187,8 +190,6 @@ def _past(folder: Path) -> Past:
 
 
 def _fuzz(settings: Settings, past: Past) -> int:
-    from rich.console import Console
-
     from aotcheck.backends import BackendError, recorded, require_device, resolve
     from aotcheck.campaign import Campaign, SettingsError
     from aotcheck.campaign.baseline import require_baselines
@@ -196,9 +197,11 @@ def _fuzz(settings: Settings, past: Past) -> int:
     from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.tally import tallied
     from aotcheck.oracle import soft_kinds
+    from aotcheck.report.console import Console
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.terminal import LiveDisplay, print_summary
 
+    require_importable(settings.backend, *settings.baselines, settings.strategy)
     try:
         require_device(settings.device)
         compiled = resolve(settings.backend, settings.expectations)

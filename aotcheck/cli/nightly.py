@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import INSPECTION, STRATEGY, Usage, corpus_folder, seconds, stopping_on_interrupt
+from aotcheck.cli.base import (
+    INSPECTION,
+    STRATEGY,
+    Usage,
+    corpus_folder,
+    require_importable,
+    seconds,
+    stopping_on_interrupt,
+)
 
 if TYPE_CHECKING:
     from aotcheck.campaign import Event
@@ -51,6 +59,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
         told = load_config(config, seconds)
         if corpus is not None:
             told = dataclasses.replace(told, corpus=corpus_folder(corpus))
+        require_importable(*(spec for job in told.jobs for spec in (job.backend, *job.baselines, job.strategy)))
         for job in told.jobs:
             require_device(job.device)
             soft_kinds(resolve(job.backend, job.expectations))

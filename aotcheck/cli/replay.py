@@ -19,6 +19,7 @@ from aotcheck.cli.base import (
     corpus_option,
     one_line,
     program_files,
+    require_importable,
     stopping_on_interrupt,
 )
 
@@ -56,6 +57,7 @@ def replay(
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign.replay import Replay, exit_status
 
+    require_importable(*backends)
     try:
         require_device(device)
         for backend in backends:

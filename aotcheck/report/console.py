@@ -1,0 +1,18 @@
+"""Where reports are printed: rich's console, told what this package does with a reader that has gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import rich.console
+
+__all__ = ["Console"]
+
+
+class Console(rich.console.Console):
+    """A console whose closed pipe is an error like any other; rich ends the process with 1, which means findings."""
+
+    def on_broken_pipe(self) -> None:
+        """Say so by an exception."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
