@@ -83,6 +83,8 @@ _INFERENCE = replace(
     writes=Writes.NOTHING,
     training=Training.NOTHING,
     dtypes=DTYPES - {"complex64", "complex128"},
+    groups=_COMPUTATION - {Group.STRIDED_VIEW},  # `as_strided` reads memory that an engine is not given
+    without_ops={"Tensor.data"},
 )
 _FUNCTIONAL_TRAINING = replace(
     _ONE_CALL,

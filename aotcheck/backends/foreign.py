@@ -83,7 +83,16 @@ def thunder(fn: Function) -> Function:
     """lightning-thunder: ``thunder.jit``."""
     (package,) = _packages("thunder")
     compiled: Function = package.jit(fn)
-    return compiled
+
+    def called(*args: Any) -> Any:
+        try:
+            return compiled(*args)
+        except AttributeError as error:  # how it refuses an attribute such as `Tensor.mH`
+            if str(error).startswith("Unknown attribute"):
+                raise NotImplementedError(str(error)) from error
+            raise
+
+    return called
 
 
 def openvino(fn: Function) -> Function:
