@@ -50,7 +50,7 @@ def _run(path: Path, backend: str | None, device: str) -> None:
         found = require_device(device)
     except BackendError as error:
         raise Usage(str(error)) from error
-    parsed, compiled = parsed_file(path, found, backend)
+    parsed, compiled = parsed_file(path, found, backend, disposable=True)
     verdict = check(parsed.program, compiled, found)
     _print(verdict, compiled.name)
     count = f"{len(verdict.hard)} difference{'s' * (len(verdict.hard) != 1)}"

@@ -18,6 +18,13 @@ from pathlib import Path
 
 from aotcheck.campaign.events import FindingWritten, ScriptRun, Shown
 from aotcheck.oracle import OracleKind
+from aotcheck.workers import end_group
+
+SHARE = 0.1
+"""The part of a run's time that scripts may take, unless something else is asked for."""
+
+LEAST_SECONDS = 30.0
+"""What scripts may take of a short run."""
 
 _DEATHS = frozenset({OracleKind.CRASH.value, OracleKind.TIMEOUT.value})
 
@@ -38,19 +45,32 @@ class Scripts:
         device: the device they run on.
         jobs: how many run at a time.
         limit: seconds that one may take.
+        seconds: how long scripts may run, all together; None for a tenth of the time since the run began, and
+            ``LEAST_SECONDS`` at least. What there is no time for is not run, and counted as such.
         folder: where their output is kept while they run.
     """
 
-    def __init__(self, backend: str, device: str, jobs: int, limit: float, folder: Path) -> None:
+    def __init__(
+        self, backend: str, device: str, jobs: int, limit: float, folder: Path, seconds: float | None = None
+    ) -> None:
         self.backend, self.device, self.jobs, self.limit, self.folder = backend, device, jobs, limit, folder
         self._waiting: deque[FindingWritten] = deque()
         self._running: list[_Running] = []
         self._started = 0
+        self.seconds, self._spent, self._began = seconds, 0.0, time.monotonic()
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything left to run or to wait for."""
-        return bool(self._waiting or self._running)
+        """Whether there is anything left to run, and time for it, or to wait for."""
+        return bool(self._running or (self._waiting and self._allowed))
+
+    @property
+    def _allowed(self) -> bool:
+        """Whether there is time to start another script."""
+        now = time.monotonic()
+        spent = self._spent + sum(now - run.since for run in self._running)
+        limit = max(LEAST_SECONDS, SHARE * (now - self._began)) if self.seconds is None else self.seconds
+        return spent < limit
 
     def add(self, finding: FindingWritten) -> None:
         """Run the script of ``finding`` when its turn comes."""
@@ -58,7 +78,7 @@ class Scripts:
 
     def poll(self) -> Iterator[ScriptRun]:
         """Start what may start; events for what is over."""
-        while self._waiting and len(self._running) < self.jobs:
+        while self._waiting and len(self._running) < self.jobs and self._allowed:
             self._running.append(self._start(self._waiting.popleft()))
         for run in list(self._running):
             status = run.process.poll()
@@ -66,6 +86,7 @@ class Scripts:
             if status is None and not late:
                 continue
             self._running.remove(run)
+            self._spent += time.monotonic() - run.since
             if status is None:
                 _kill(run.process)
             text = run.output.read_text(encoding="utf-8", errors="replace")
@@ -91,6 +112,7 @@ class Scripts:
                 stderr=subprocess.DEVNULL,
                 cwd=tempfile.gettempdir(),
                 env=environment,
+                start_new_session=True,
             )
         return _Running(finding, process, path, time.monotonic())
 
@@ -109,5 +131,6 @@ def what_it_shows(finding: FindingWritten, status: int | None, text: str) -> Sho
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
+    end_group(process.pid)
     process.kill()
     process.wait()

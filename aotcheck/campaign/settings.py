@@ -34,6 +34,7 @@ class Settings:
         folder: the run's folder, ``reports/<run>``.
         first_block: the first block to run.
         minimize_seconds: how long findings may be minimized once all programs have run; 0 to leave that out.
+        script_seconds: how long the first scripts of coarse keys may run; None for a tenth of the run's time.
         inspection: as ``minimize.Subject`` takes it.
         corpus: the folder of known bugs, if there is one.
         expectations: what is not expected of the backend, as ``backends.recorded`` gives it.
@@ -53,6 +54,7 @@ class Settings:
     folder: Path
     first_block: int = 0
     minimize_seconds: float = 0.0
+    script_seconds: float | None = None
     inspection: str = ""
     corpus: Path | None = None
     expectations: Expectations = EVERYTHING

@@ -93,7 +93,9 @@ class Campaign:
         self._shown_again: set[CoarseKey] = set(self._past.rerun)
         self._rechecks: dict[CoarseKey, tuple[str, Any]] = {}
         limit = settings.timeout + START_ALLOWANCE
-        self._scripts = Scripts(settings.backend, settings.device, settings.jobs, limit, settings.journals)
+        self._scripts = Scripts(
+            settings.backend, settings.device, settings.jobs, limit, settings.journals, settings.script_seconds
+        )
 
     def events(self) -> Iterator[Event]:
         """Run the campaign. The last event is :class:`RunFinished`, whatever happens."""

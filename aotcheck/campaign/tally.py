@@ -33,7 +33,7 @@ from aotcheck.campaign.events import (
 from aotcheck.campaign.signature import Signature
 from aotcheck.campaign.stopwatch import Stopwatch
 from aotcheck.campaign.words import Status, counted
-from aotcheck.oracle import CoarseKey, Outcome
+from aotcheck.oracle import CoarseKey, OracleKind, Outcome
 
 
 class ExitCode(IntEnum):
@@ -220,6 +220,11 @@ class Tally:
         if self.new_findings:
             return ExitCode.FINDINGS
         return ExitCode.INFRASTRUCTURE if self.shortcomings else ExitCode.CLEAN
+
+    @property
+    def scripts_not_run(self) -> int:
+        """Coarse keys whose first script nobody has run by itself; nobody runs those that take all memory."""
+        return sum(key not in self.scripts and key.oracle != OracleKind.MEMORY.value for key in self.keys)
 
     @property
     def judged(self) -> int:

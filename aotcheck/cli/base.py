@@ -209,16 +209,19 @@ def require_importable(*specs: str) -> None:
             raise Usage(f"'{spec}': importing '{module}' ended the process ({end}); {hint}")
 
 
-def parsed_file(path: Path, device: torch.device, backend: str | None) -> tuple[ParsedFile, Backend]:
+def parsed_file(
+    path: Path, device: torch.device, backend: str | None, *, disposable: bool = False
+) -> tuple[ParsedFile, Backend]:
     """A program file, known to have inputs that can be built, and the backend to run it on: the one asked for, or the
-    one that its header stands for."""
+    one that its header stands for. A process that is ``disposable`` imports it at once."""
     from aotcheck.backends import BackendError
     from aotcheck.campaign.corpus import backend_of, resolved
     from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 
     try:
         parsed = parse_file(path)
-        require_importable(backend or backend_of(parsed))
+        if not disposable:
+            require_importable(backend or backend_of(parsed))
         compiled = resolved(parsed, backend)
     except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
         raise Usage(one_line(error, path)) from error

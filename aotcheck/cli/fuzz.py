@@ -62,6 +62,10 @@ def _separated(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 @click.option("--memory", type=Gibibytes(), default="6", show_default=True, help="GiB for one worker.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: reports/<time>-<backend>.")
 @click.option("--minimize-time", type=Seconds(), default="5m", show_default=True, help="For minimizing findings.")
+@click.option(
+    "--script-time", type=Seconds(), help="For first scripts of findings. Default: a tenth of the run's time."
+)
+@click.option("--no-scripts", is_flag=True, help="Do not run the first script of each coarse key by itself.")
 @click.option("--no-minimize", is_flag=True, help="Leave findings as they were found.")
 @click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Go on with a run that was broken off.")
 @click.option("--strategy", default=STRATEGY, show_default=True, help="What draws programs, as module:attribute.")
@@ -85,6 +89,8 @@ def fuzz(
     out: Path | None,
     minimize_time: float,
     no_minimize: bool,
+    script_time: float | None,
+    no_scripts: bool,
     resume: Path | None,
     strategy: str,
     without: tuple[Promise, ...],
@@ -129,6 +135,7 @@ def fuzz(
         memory=int(memory * 2**30),
         folder=resume or out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
         minimize_seconds=0.0 if no_minimize else minimize_time,
+        script_seconds=0.0 if no_scripts else script_time,
         inspection=_inspection(strategy),
         corpus=corpus_folder(corpus),
         expectations=expectations,

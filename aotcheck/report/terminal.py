@@ -126,7 +126,8 @@ def _verdict(tally: Tally) -> str:
         case ExitCode.FINDINGS:
             showing = sum(shown is Shown.YES for shown in tally.scripts.values())
             first = counted(len(tally.scripts), "first script")
-            return f"{_found(tally)}; of {first} run alone {showing} show their difference"
+            left = f"; {tally.scripts_not_run} not run" if tally.scripts_not_run else ""
+            return f"{_found(tally)}; of {first} run alone {showing} show their difference{left}"
         case ExitCode.INFRASTRUCTURE:
             if not tally.judged:
                 return "no program was judged"

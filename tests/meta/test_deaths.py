@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from aotcheck.campaign import Campaign, ExitCode, Tally
-from aotcheck.campaign.events import Ending, Event, FindingFlaky, FindingWritten, ProgramChecked, RunFinished
+from aotcheck.campaign.events import Ending, Event, FindingFlaky, FindingWritten, ProgramChecked, RunFinished, ScriptRun
 from aotcheck.campaign.nightly import summed_up
 from aotcheck.campaign.resume import Past
+from aotcheck.campaign.scripts import Scripts
 from aotcheck.minimize import Limits, Reduction, Subject
+from aotcheck.oracle import CoarseKey
 from aotcheck.program import parse_file
 from aotcheck.report.jsonl import JsonLines, load_events
 from aotcheck.report.junit import write_junit
+from aotcheck.report.terminal import print_summary
 from tests.meta.small import DOUBLE
 from tests.meta.test_campaigns import campaign, settings
 
@@ -106,3 +111,26 @@ def test_a_run_that_was_interrupted_or_judged_nothing_is_not_clean() -> None:
         for event in events:
             tally.feed(event)
         assert (tally.exit_code, bool(tally.shortcomings)) == (code, code is not ExitCode.CLEAN)
+
+
+def test_scripts_are_not_run_if_nobody_wants_that_and_that_is_said(tmp_path: Path) -> None:
+    told = settings(tmp_path, "tests.meta.planted:doubles", examples=2, script_seconds=0.0)
+    events, tally = campaign(told)
+    assert not [event for event in events if isinstance(event, ScriptRun)]
+    assert tally.scripts_not_run == len(tally.keys) > 0
+    written = io.StringIO()
+    print_summary(tally, Console(file=written))
+    assert f"{len(tally.keys)} not run" in written.getvalue()
+
+
+def test_scripts_keep_to_their_time(tmp_path: Path) -> None:
+    key = CoarseKey("values", "output", "")
+    scripts = Scripts("eager", "cpu", 1, 60.0, tmp_path, seconds=0.01)
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("import time; time.sleep(0.1)")
+        scripts.add(FindingWritten(0, 0, key, "values of output", str(tmp_path / name)))
+    ran = []
+    while scripts.busy:
+        ran += list(scripts.poll())
+        time.sleep(0.02)
+    assert [Path(event.path).name for event in ran] == ["a.py"]
