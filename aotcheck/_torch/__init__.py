@@ -1,12 +1,17 @@
 """Everything private to torch that the project touches, under names of our own.
 
 The rest of the project imports private torch names from here alone, so that a torch release which renames one breaks
-one package, with one clear error at import. Each name is used as a primitive; what it does was learned by running it.
+one package, with one clear error when our own AOT autograd is imported, and nothing else (``names.py``). Each name is
+used as a primitive; what it does was learned by running it.
 """
 
 from __future__ import annotations
 
-import torch
+import contextlib
+from importlib import import_module
+from typing import Any
+
+from aotcheck._torch.names import MissingNameError, note_missing, require_all
 
 try:
     import torch.utils._pytree as pytree
@@ -228,10 +233,40 @@ try:
         waits_for_history,
         waits_to_have_history,
     )
-except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - depends on the installed torch
-    raise ImportError(
-        f"aotcheck needs torch >= 2.11; torch {torch.__version__} lacks a name it uses: {error}"
-    ) from error
+except (ImportError, AttributeError, KeyError) as error:  # this torch lacks a name that a module uses as it is imported
+    note_missing(error)
+
+_MODULES = (
+    "ambient",
+    "backward",
+    "compilers",
+    "custom_functions",
+    "dispatch",
+    "fakes",
+    "graphs",
+    "hooks",
+    "identity",
+    "nodes",
+    "ops",
+    "quick_ops",
+    "ragged",
+    "saved",
+    "storages",
+    "trees",
+    "versions",
+    "views",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """What comes here is a name that was not reached above; the suite needs few, and those modules may be whole."""
+    if name in __all__:
+        for module in _MODULES:
+            with contextlib.suppress(ImportError, AttributeError, KeyError):
+                return getattr(import_module(f"aotcheck._torch.{module}"), name)
+        require_all()
+    raise AttributeError(f"module 'aotcheck._torch' has no attribute {name!r}")
+
 
 __all__ = [
     "ABOUT_VERSIONS",
@@ -253,6 +288,7 @@ __all__ = [
     "Fakes",
     "FunctionMode",
     "HigherOrderOperator",
+    "MissingNameError",
     "NestedTensor",
     "OpOverload",
     "SavedTensor",
@@ -372,6 +408,7 @@ __all__ = [
     "refuse_inference_write",
     "rename_placeholders",
     "replica_waits_for_history",
+    "require_all",
     "requires_grad_by_itself",
     "run_backward_again",
     "run_composite",

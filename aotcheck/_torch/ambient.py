@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch.fx import _symbolic_trace
 from torch.nn.utils import parametrize
-from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
+from aotcheck._torch.names import private
 from aotcheck._torch.saved import has_saved_tensor_hooks, top_hooks
 
 _C = torch._C
-_functorch = _C._functorch
+_functorch = private("torch._C._functorch")
 _PYTHON, _PYTHON_SNAPSHOT = _C.DispatchKey.Python, _C.DispatchKey.PythonTLSSnapshot
-set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
+set_grad_enabled_raw: Callable[[bool], None] = private("torch._C._set_grad_enabled")
+_get_current_function_mode_stack = private("torch.overrides._get_current_function_mode_stack")
 
 
 def functorch_active() -> bool:

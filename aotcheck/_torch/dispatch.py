@@ -10,22 +10,23 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import UnsupportedOperatorException
-from torch.utils._python_dispatch import _disable_current_modes
+
+from aotcheck._torch.names import private
 
 _C = torch._C
-_DisableTorchDispatch = _C._DisableTorchDispatch
-_PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
-_pre_dispatch_modes: Callable[[], int] = torch._ops.mode_stack_state_for_pre_dispatch().count
-_set_meta_in_tls = _C._set_meta_in_tls_dispatch_include
-_restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
+_DisableTorchDispatch = private("torch._C._DisableTorchDispatch")
+_PreserveDispatchKeyGuard = private("torch._C._PreserveDispatchKeyGuard")
+_disable_current_modes = private("torch.utils._python_dispatch._disable_current_modes")
+_pre_dispatch_modes: Callable[[], int] = private("torch._ops.mode_stack_state_for_pre_dispatch")().count
+_set_meta_in_tls = private("torch._C._set_meta_in_tls_dispatch_include")
+_restore_dispatch = private("torch._C._RestorePythonTLSSnapshot")
 _skip_one_hop: Callable[..., Any] | None = getattr(_C, "_skip_one_hop_torch_function", None)  # from torch 2.13 on
 
 META = torch.device("meta")
-without_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = _C.DisableTorchFunction
-with_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = vars(_C)["_EnableTorchFunction"]
-disabled_torch_function = _C._disabled_torch_function_impl
-disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
+without_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = private("torch._C.DisableTorchFunction")
+with_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = private("torch._C._EnableTorchFunction")
+disabled_torch_function = private("torch._C._disabled_torch_function_impl")
+disabled_torch_dispatch: Any = private("torch._C._disabled_torch_dispatch_impl")
 
 
 def without_modes() -> contextlib.AbstractContextManager[Any]:
@@ -115,6 +116,7 @@ def has_python_meta_kernel(func: Any) -> bool:
 
 def lacks_meta_kernel(error: Exception) -> bool:
     """Whether an op that was run without data raised ``error`` because it has no kernel for that."""
-    if isinstance(error, (NotImplementedError, UnsupportedOperatorException)):
+    unsupported = private("torch._subclasses.fake_tensor.UnsupportedOperatorException")
+    if isinstance(error, (NotImplementedError, unsupported)):
         return True
     return isinstance(error, RuntimeError) and "There was no fake impl registered" in str(error)

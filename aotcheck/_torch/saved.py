@@ -11,14 +11,15 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from aotcheck._torch.names import private
 from aotcheck._torch.versions import set_version, version_groups, version_of
 
-SavedTensor: Any = torch._C._autograd.SavedTensor
-top_hooks: Callable[[bool], Any] = torch._C._autograd._top_saved_tensors_default_hooks
+SavedTensor: Any = private("torch._C._autograd.SavedTensor")
+top_hooks: Callable[[bool], Any] = private("torch._C._autograd._top_saved_tensors_default_hooks")
 SavedTensorsHooks: Any = torch.autograd.graph.saved_tensors_hooks
 Wrapper = Callable[[Callable[[Tensor], Any], Callable[[Any], Tensor]], tuple[Callable[..., Any], Callable[..., Any]]]
-_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
-_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+_push_hooks = private("torch._C._autograd._push_saved_tensors_default_hooks")
+_pop_hooks = private("torch._C._autograd._pop_saved_tensors_default_hooks")
 
 
 def has_saved_tensor_hooks() -> bool:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from aotcheck._torch.dispatch import as_before_dispatch
+from aotcheck._torch.names import private
 
-_set_version = torch._C._autograd._unsafe_set_version_counter
+_set_version = private("torch._C._autograd._unsafe_set_version_counter")
 
 
 _version: Any = torch.Tensor._version

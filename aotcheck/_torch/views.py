@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from aotcheck._torch.dispatch import META, meta_kernels, without_modes
+from aotcheck._torch.names import private
 from aotcheck._torch.nodes import autograd_sequence_number, grad_fn_of, gradient_shape, leafness, sequence_number
 from aotcheck._torch.versions import at_another_version
 
-CreationMeta = torch._C._autograd.CreationMeta
-_creation_meta = torch._C._autograd._get_creation_meta
-_set_creation_meta = torch._C._autograd._set_creation_meta
+CreationMeta = private("torch._C._autograd.CreationMeta")
+_creation_meta = private("torch._C._autograd._get_creation_meta")
+_set_creation_meta = private("torch._C._autograd._set_creation_meta")
 
 conj_view = torch.ops.aten._conj.default
 neg_view = torch.ops.aten._neg_view.default

@@ -21,7 +21,6 @@ from pathlib import Path
 import torch
 
 from aotcheck.backends import Expectations, require_device
-from aotcheck.blame import OURS, STAGED, Layer, blame, may_be_staged
 from aotcheck.campaign.events import (
     Event,
     FindingExplained,
@@ -207,6 +206,10 @@ class Triage:
 
     def _stage(self, program: Program) -> str:
         """The stage to blame, of backends that are more than one, in a process of its own."""
+        try:
+            from aotcheck.blame import STAGED, may_be_staged
+        except ImportError:  # this torch lacks names that our own AOT autograd needs: the signature does without
+            return ""
         if not may_be_staged(self.settings.backend):
             return ""
         subject = Subject(self.settings.backend, self.settings.device)
@@ -221,9 +224,11 @@ class Triage:
         return stage
 
 
-def stage_of(source: str, device: str, backend: str = OURS) -> str:
+def stage_of(source: str, device: str, backend: str = "aotcheck") -> str:
     """The stage of our own AOT autograd, or the layer of another backend, that makes a script's program differ; empty
     where the backend is one piece."""
+    from aotcheck.blame import STAGED, Layer, blame
+
     torch.set_num_threads(1)
     parsed = parse(source)
     found = blame(parsed.program, require_device(device), backend, Expectations.of_header(parsed.header))

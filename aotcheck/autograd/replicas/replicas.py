@@ -60,7 +60,7 @@ class Replica(Tensor):
     is_parameter = False
     _own: ClassVar[frozenset[str]] = frozenset(("real_device", "kernels", "kind", "is_parameter", "edge", "given"))
 
-    __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
+    __torch_function__ = _torch.disabled_torch_function
 
     def __setattr__(self, name: str, value: Any) -> None:
         """``swap_tensors`` is known by its exchange of the attributes of two tensors; ``requires_grad = `` is noted."""
@@ -286,9 +286,7 @@ class Disarmed(Replica):
         raise UnsupportedError("escaped replica", "a tensor of a trace that is over was used; was it kept in a global?")
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]  # torch types the default as no class method
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise UnsupportedError(
             "escaped replica",
             f"{getattr(func, '__name__', func)} met a tensor of a trace that is over; was it kept in a global?",
@@ -357,7 +355,7 @@ class _Undispatched(Tensor):
     """The class under which replicas are born: see Note [Replicas are no Python tensors to the dispatcher]."""
 
     __torch_dispatch__ = _torch.disabled_torch_dispatch
-    __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
+    __torch_function__ = _torch.disabled_torch_function
 
 
 def make_replica(elem: Tensor, device: torch.device, kernels: KernelState, kind: type[Replica] = Replica) -> Replica:
