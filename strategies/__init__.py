@@ -83,7 +83,8 @@ _INFERENCE = replace(
     writes=Writes.NOTHING,
     training=Training.NOTHING,
     dtypes=DTYPES - {"complex64", "complex128"},
-    groups=_COMPUTATION - {Group.STRIDED_VIEW},  # `as_strided` reads memory that an engine is not given
+    # `as_strided` reads memory that an engine is not given; lists of tensors are for optimizers.
+    groups=_COMPUTATION - {Group.STRIDED_VIEW, Group.FOREACH},
     without_ops={"Tensor.data"},
 )
 _FUNCTIONAL_TRAINING = replace(

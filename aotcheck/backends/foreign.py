@@ -186,7 +186,9 @@ def _onnxruntime() -> Backend:
     _packages("onnxruntime")
     without = _VALUES_ONLY | _FIRST_KEY_ONLY | _NO_ARGUMENT_BUT_TENSORS
     without |= {Promise.HALF, Promise.FLOAT64, Promise.COMPLEX, Promise.EMPTY}
-    return Backend("onnxruntime", onnxruntime, EVERY_PROMISE - without, torch.compiler.reset, rtol=1e-4)
+    refuses = ("ConversionError", "TorchExportError")  # what the exporter has no ONNX for
+    promises = EVERY_PROMISE - without
+    return Backend("onnxruntime", onnxruntime, promises, torch.compiler.reset, rtol=1e-4, refuses=refuses)
 
 
 MAKERS: Mapping[str, Callable[[], Backend]] = {
