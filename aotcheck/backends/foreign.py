@@ -44,6 +44,9 @@ _VALUES_ONLY = frozenset(
 )
 """What an engine for inference leaves out: it has arrays and no autograd."""
 
+_THUNDER_HAS_NOT = ("Unknown attribute", "Failed to find a gradient transform", "unexpected keyword argument 'out'")
+"""What thunder says of an op, a derivative or an ``out=`` that it has not got, in exceptions of other classes."""
+
 _fallbacks: Counter[str] = Counter()
 _COUNTED = "counted_by_aotcheck"
 
@@ -87,8 +90,8 @@ def thunder(fn: Function) -> Function:
     def called(*args: Any) -> Any:
         try:
             return compiled(*args)
-        except AttributeError as error:  # how it refuses an attribute such as `Tensor.mH`
-            if str(error).startswith("Unknown attribute"):
+        except (AttributeError, RuntimeError, TypeError) as error:
+            if any(words in str(error) for words in _THUNDER_HAS_NOT):
                 raise NotImplementedError(str(error)) from error
             raise
 
