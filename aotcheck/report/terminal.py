@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
@@ -58,8 +61,25 @@ class LiveDisplay:
 
     def _now(self) -> RenderableType:
         with contextlib.suppress(RuntimeError):  # the tally grew while it was being read: show what was there
-            self._shown = Group(*_figures(self._tally), *_leading_keys(self._tally))
+            self._shown = Group(*_bar(self._tally), *_figures(self._tally), *_leading_keys(self._tally))
         return self._shown
+
+
+def _bar(tally: Tally) -> list[RenderableType]:
+    """How much of the programs or of the time is behind a run, and about how long the rest takes; nothing once that is
+    over, since findings are then run again and minimized."""
+    run = tally.run
+    if run is None:
+        return []
+    parts = [tally.programs / run.examples] if run.examples else []
+    parts += [tally.elapsed / run.seconds] if run.seconds else []
+    done = max(parts, default=0.0)
+    if not 0.0 < done < 1.0:
+        return []
+    left = timedelta(seconds=round(tally.elapsed * (1.0 - done) / done))
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(ProgressBar(total=1.0, completed=done, width=40), f"{done:.0%}", f"about {left} left")
+    return [bar]
 
 
 def print_summary(tally: Tally, console: Console) -> None:

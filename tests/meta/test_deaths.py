@@ -11,7 +11,16 @@ import pytest
 from rich.console import Console
 
 from aotcheck.campaign import Campaign, ExitCode, Tally
-from aotcheck.campaign.events import Ending, Event, FindingFlaky, FindingWritten, ProgramChecked, RunFinished, ScriptRun
+from aotcheck.campaign.events import (
+    Ending,
+    Event,
+    FindingFlaky,
+    FindingWritten,
+    ProgramChecked,
+    RunFinished,
+    RunStarted,
+    ScriptRun,
+)
 from aotcheck.campaign.nightly import summed_up
 from aotcheck.campaign.resume import Past
 from aotcheck.campaign.scripts import Scripts
@@ -20,7 +29,7 @@ from aotcheck.oracle import CoarseKey
 from aotcheck.program import parse_file
 from aotcheck.report.jsonl import JsonLines, load_events
 from aotcheck.report.junit import write_junit
-from aotcheck.report.terminal import print_summary
+from aotcheck.report.terminal import LiveDisplay, print_summary
 from tests.meta.small import DOUBLE
 from tests.meta.test_campaigns import campaign, settings
 
@@ -134,3 +143,14 @@ def test_scripts_keep_to_their_time(tmp_path: Path) -> None:
         ran += list(scripts.poll())
         time.sleep(0.02)
     assert [Path(event.path).name for event in ran] == ["a.py"]
+
+
+def test_a_terminal_shows_how_long_a_run_still_takes() -> None:
+    tally, written = Tally(), io.StringIO()
+    tally.feed(RunStarted("eager", "cpu", 0, 100, None, 1, 25, "s:s", {}, "now"), 1000.0)
+    display = LiveDisplay(tally, Console(file=written, force_terminal=True, width=200))
+    for index in range(25):
+        tally.feed(ProgramChecked(0, index, "agrees", 0.1), 1010.0)
+    tally.watch.seconds_at = lambda now: 10.0  # type: ignore[method-assign]
+    Console(file=written, width=200).print(display._now())
+    assert "25% about 0:00:30 left" in written.getvalue()
