@@ -131,9 +131,9 @@ def unpack(saved: Any) -> Tensor:
     """The tensor that was saved.
 
     Raises:
-        RuntimeError: it was written since.
+        RuntimeError: it was written since. torch 2.11 has nothing that tells so of one saved tensor alone.
     """
-    return cast("Tensor", saved.unpack())
+    return cast("Tensor", saved.unpack() if _UNPACKS_ALONE else saved.data)
 
 
 def saved_for_checkpoint(x: Any) -> tuple[Tensor, ...]:

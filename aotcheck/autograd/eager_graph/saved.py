@@ -153,7 +153,7 @@ def kept_though_written(node: Any, candidates: Sequence[Tensor], cut: Sequence[T
             if not isinstance(s, _torch.SavedTensor) or _torch.is_packed(s):
                 continue
             try:
-                found.append(s.unpack())
+                found.append(_torch.unpack(s))
             except RuntimeError as error:
                 version = expected_version(error)
                 t = None if version is None else _unpacked_at(s, version, candidates)

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -49,6 +49,14 @@ _SPECIAL = (*_MAX_POOL1D, one_hot, ctc_loss, *_torch.CONTROL_FLOW)
 _LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *_ASKING, *PAST_AUTOCAST, *ENGINE, *_SPECIAL))
 
 
+def _weakly(real: Any) -> Callable[[], Any]:
+    """A weak reference; a strong one of what can have none, as generators of torch 2.11."""
+    try:
+        return weakref.ref(real)
+    except TypeError:
+        return lambda: real
+
+
 class StandIns:
     """The replicas of tensors and generators that the function reaches by itself; keeps none of those alive.
 
@@ -56,7 +64,7 @@ class StandIns:
     """
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()) -> None:
-        self._by_id = {id(real): (weakref.ref(real), replica) for real, replica in pairs if isinstance(real, _MET)}
+        self._by_id = {id(real): (_weakly(real), replica) for real, replica in pairs if isinstance(real, _MET)}
         self._met: set[int] = set()
 
     def __bool__(self) -> bool:
