@@ -11,7 +11,6 @@ the test process, so a crash is xdist's to report; what was running is then in t
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from aotcheck.backends import require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.worker import up_to, write_finding
+from aotcheck.checking.quiet import quiet
 from aotcheck.oracle import Outcome, check
 from aotcheck.program import emit
 from aotcheck.pytest_plugin import FuzzOptions
@@ -44,18 +44,7 @@ def _alarm(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """torch's compilers log a page for each program, which pytest would show with a failure."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-@_quiet()
+@quiet()
 def test_random_programs_agree_with_eager(
     fuzz_blocks: Iterator[tuple[int, int]],
     fuzz_options: FuzzOptions,

@@ -163,11 +163,20 @@ def check_compiled(pytestconfig: pytest.Config) -> Callable[..., Report]:
     """:func:`aotcheck.check` on the plugin's backend and device, unless told otherwise; raises what differs."""
 
     def checked(function: Callable[..., Any], make_inputs: Given, **options: Any) -> Report:
-        from aotcheck.checking import check
+        __tracebackhide__ = True  # pytest then ends at the line of the user's test
+        from aotcheck.backends import BackendError
+        from aotcheck.checking import DifferenceError, check
 
         chosen = {name: _option(pytestconfig, name) for name in ("backend", "device")}
-        report = check(function, make_inputs, **{**chosen, **options})
-        report.raise_for_differences()
+        wrong = ""
+        try:
+            report = check(function, make_inputs, **{**chosen, **options})
+        except (BackendError, KeyError) as error:
+            wrong = str(error.args[0])
+        if wrong:  # outside of the handler, whose error pytest would show too
+            raise DifferenceError(f"nothing was checked: {wrong}")
+        if not report.agrees:
+            raise DifferenceError(report.short)
         return report
 
     return checked

@@ -57,6 +57,7 @@ try:
     )
     from aotcheck._torch.compilers import (
         DYNAMO,
+        TRACE_LOG,
         USED_BY_BACKENDS,
         WithoutCompiledAutograd,
         WithoutDynamo,
@@ -281,6 +282,7 @@ __all__ = [
     "PRIM_DEVICE",
     "PRIM_LAYOUT",
     "TAG_ACTIVATION_CHECKPOINT",
+    "TRACE_LOG",
     "USED_BY_BACKENDS",
     "CreationMeta",
     "FakeTensor",

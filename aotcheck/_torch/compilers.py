@@ -22,6 +22,9 @@ _SKIP_ALONE = _dynamo.eval_frame._FrameExecStrategy(
 )
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+TRACE_LOG = "torch.__trace"
+"""Name of torch's logger of structured traces, to which ``logging.disable`` means nothing; pytest shows it all."""
+
 DYNAMO = "torch._dynamo"
 """Dynamo's module."""
 

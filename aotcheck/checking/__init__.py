@@ -6,7 +6,8 @@ the call, what comes after it, and the second call.
 """
 
 from aotcheck.checking.changes import CHANGES, Change
-from aotcheck.checking.check import DifferenceError, Report, Result, Standing, check
+from aotcheck.checking.check import check
+from aotcheck.checking.report import DifferenceError, Report, Result, Standing
 from aotcheck.checking.variations import VARIATIONS, Variation, VariedCall
 
 __all__ = [

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import torch
 
 from aotcheck.backends import Backend, Promise, require_device, resolve
 from aotcheck.checking.changes import NotApplicableError
+from aotcheck.checking.quiet import quiet
+from aotcheck.checking.report import AS_GIVEN, DifferenceError, Report, Result, Standing
+from aotcheck.checking.schemas import schema_lies
 from aotcheck.checking.subject import Given, Subject, UserRun, as_subject, shell
 from aotcheck.checking.variations import VARIATIONS, Variation
 from aotcheck.oracle import Difference, Pair, Severity, as_promised, compare
@@ -20,93 +20,7 @@ from aotcheck.oracle.kinds import OracleKind, Phase, Place, Role
 from aotcheck.oracle.state import canary, global_state
 from aotcheck.program import Program
 
-__all__ = ["DifferenceError", "Report", "Result", "Standing", "check"]
-
-
-class Standing(Enum):
-    """What became of a variation."""
-
-    AGREES = "agrees"
-    DIFFERS = "differs"
-    REFUSED = "refused"
-    UNSTABLE = "eager differs from itself"
-    NOT_PROMISED = "not promised"
-    NOT_APPLICABLE = "not applicable"
-
-
-class DifferenceError(AssertionError):
-    """A backend does not do as eager does; the message is the table of what was tried."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a variation showed.
-
-    Args:
-        variation: what was tried.
-        standing: what became of it.
-        differences: the hard differences of the first step that has any, causes before consequences.
-        reason: of a refusal.
-        raised: eager refuses the call, and says this; the backend is to refuse it too.
-    """
-
-    variation: Variation
-    standing: Standing
-    differences: tuple[Difference, ...] = ()
-    reason: str = ""
-    raised: str = ""
-
-    @property
-    def text(self) -> str:
-        """One line for people."""
-        if self.differences:
-            more = f" (and {len(self.differences) - 1} more)" if len(self.differences) > 1 else ""
-            return f"{self.differences[0].text}{more}"
-        if self.reason:
-            return self.reason
-        return f"both raise: {self.raised}" if self.raised and self.standing is Standing.AGREES else ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What :func:`check` found; prints as a table.
-
-    Args:
-        name: of the function.
-        backend: of what was compared with eager.
-        results: of each variation, in the order in which they were tried.
-    """
-
-    name: str
-    backend: str
-    results: tuple[Result, ...]
-
-    def of(self, *standings: Standing) -> tuple[Result, ...]:
-        """The results with one of these standings."""
-        return tuple(result for result in self.results if result.standing in standings)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether no variation differs. A refusal does not differ; ``of(Standing.REFUSED)`` has them."""
-        return not self.of(Standing.DIFFERS)
-
-    def raise_for_differences(self) -> None:
-        """Raise :class:`DifferenceError` if a variation differs."""
-        if not self.agrees:
-            raise DifferenceError(str(self))
-
-    def __str__(self) -> str:
-        tried = [result for result in self.results if result.standing is not Standing.NOT_APPLICABLE]
-        width = max((len(result.variation.name) for result in tried), default=0)
-        lines = [f"{self.name} on {self.backend}: {self.summary}"]
-        lines += [f"  {r.variation.name:<{width}}  {r.standing.value:<8}  {r.text}".rstrip() for r in tried]
-        return "\n".join(lines)
-
-    @property
-    def summary(self) -> str:
-        """How many variations have each standing."""
-        counts = [(standing, len(self.of(standing))) for standing in Standing]
-        return ", ".join(f"{count} {standing.value}" for standing, count in counts if count)
+__all__ = ["DifferenceError", "check", "judged", "name_of", "spoils_the_process", "variation_called"]
 
 
 def check(
@@ -136,23 +50,47 @@ def check(
 
     Raises:
         BackendError: there is no such backend or device.
-        KeyError: there is no variation of that name.
+        KeyError: there is no variation of that name; the message says which there are.
     """
     compiled = resolve(backend) if isinstance(backend, str) else backend
     place = require_device(device)
-    chosen = (
-        VARIATIONS.values() if variations is None else [VARIATIONS[v] if isinstance(v, str) else v for v in variations]
-    )
+    asked = VARIATIONS.values() if variations is None else variations
+    chosen = [variation_called(v) if isinstance(v, str) else v for v in asked]
     subject = as_subject(function, make_inputs)
-    name = getattr(function, "__name__", None) or type(function).__name__
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet():
+        lies = schema_lies(subject, VARIATIONS[AS_GIVEN], place)
         results: list[Result] = []
         for variation in chosen:
-            results.append(_Trial(subject, variation, compiled, place, exact).result())
-            if any(difference.oracle is OracleKind.POISONING for difference in results[-1].differences):
+            results.append(judged(subject, variation, compiled, place, exact))
+            if spoils_the_process(results[-1]):
                 break
-    return Report(str(name), compiled.name, tuple(results))
+    return Report(name_of(function), compiled.name, tuple(results), lies)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function, a module or an op is called in reports."""
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def variation_called(name: str) -> Variation:
+    """The variation of this name.
+
+    Raises:
+        KeyError: there is none; the message says which there are.
+    """
+    if name not in VARIATIONS:
+        raise KeyError(f"no variation is called '{name}'; there are: {'; '.join(VARIATIONS)}")
+    return VARIATIONS[name]
+
+
+def judged(subject: Subject, variation: Variation, backend: Backend, device: torch.device, exact: bool) -> Result:
+    """What one variation shows."""
+    return _Trial(subject, variation, backend, device, exact).result()
+
+
+def spoils_the_process(result: Result) -> bool:
+    """Whether no further program may be run in this process."""
+    return any(difference.oracle is OracleKind.POISONING for difference in result.differences)
 
 
 class _Trial:
@@ -181,6 +119,7 @@ class _Trial:
         except NotApplicableError:
             return Result(self.variation, Standing.NOT_APPLICABLE)
         raised = next((str(seen.raised) for seen in eager if seen.raised is not None), "")
+        at_once = bool(eager) and eager[0].raised is not None
         state = global_state()
         self.backend.reset()
         before = dict(self.backend.refusals())
@@ -189,15 +128,21 @@ class _Trial:
         reasons = [r for r, n in self.backend.refusals().items() if n > before.get(r, 0)]
         reasons += [seen.raised.refusal for seen in compiled if seen.raised is not None and seen.raised.refusal]
         if reasons:
-            return Result(self.variation, Standing.REFUSED, reason=reasons[0], raised=raised)
+            return Result(self.variation, Standing.REFUSED, reason=reasons[0], raised=raised, refused_at_once=at_once)
         found = self.first_difference(eager, compiled)
         if canary() or global_state() != state:
             place = Place(Role.PROCESS, call=0, phase=Phase.FORWARD)
             left = Difference(OracleKind.POISONING, Severity.HARD, place, "leaves the process as it was", "unusable")
-            return Result(self.variation, Standing.DIFFERS, (left, *found), raised=raised)
+            return Result(self.variation, Standing.DIFFERS, (left, *found), raised=raised, refused_at_once=at_once)
         if found and self.first_difference(eager, self.run(identity)):
-            return Result(self.variation, Standing.UNSTABLE, raised=raised)
-        return Result(self.variation, Standing.DIFFERS if found else Standing.AGREES, found, raised=raised)
+            return Result(self.variation, Standing.UNSTABLE, raised=raised, refused_at_once=at_once)
+        return Result(
+            self.variation,
+            Standing.DIFFERS if found else Standing.AGREES,
+            found,
+            raised=raised,
+            refused_at_once=at_once,
+        )
 
     def run(self, compile_function: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[Observation]:
         """What one path shows."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import importlib
-import inspect
+import os
 import sys
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
 
 import click
 
-from aotcheck.cli.base import Usage
-
-if TYPE_CHECKING:
-    from aotcheck.checking.subject import Given
+from aotcheck.cli.base import Gibibytes, Seconds, Usage
 
 
 @click.command()
@@ -28,27 +23,48 @@ if TYPE_CHECKING:
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--only", multiple=True, help="Variations to try: 'as given,transposed'. Default: all.")
 @click.option("--exact", is_flag=True, help="Values must be equal bitwise.")
-def check(function: str, inputs: str, backend: str, device: str, only: tuple[str, ...], exact: bool) -> None:
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
+@click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one variation.")
+@click.option("--memory", type=Gibibytes(), default=6.0, show_default=True, help="GiB for one worker.")
+def check(
+    function: str,
+    inputs: str,
+    backend: str,
+    device: str,
+    only: tuple[str, ...],
+    exact: bool,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+) -> None:
     """Compare a function of yours with its compiled form: aliasing, layouts, requires_grad, contexts, second calls.
 
-    FUNCTION is a function over tensors, a module, or a custom op. Exits 0 when it does as eager does, 1 if it differs.
+    FUNCTION is a function over tensors, a module, or a custom op; it runs in worker processes. Exits 0 when it does as
+    eager does, 1 if it differs or the schema of an op lies, 2 if eager itself fails in nearly all variations.
     """
-    from aotcheck.backends import BackendError
+    from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import ExitCode
-    from aotcheck.checking import VARIATIONS
-    from aotcheck.checking import check as compare
-    from aotcheck.report.checking import print_report
+    from aotcheck.checking import VARIATIONS, Standing
+    from aotcheck.checking.isolated import Task, check_isolated
+    from aotcheck.checking.specs import SpecError, function_named, inputs_named, require_callable_with
+    from aotcheck.report.checking import checking, print_report
     from aotcheck.report.console import Console
 
     variations = [name for text in only for name in _variations(text, VARIATIONS)]
-    named, given = _named(function), _given(inputs, device)
-    _require_callable_with(function, named, given)
     try:
-        report = compare(named, given, backend, device=device, variations=variations or None, exact=exact)
-    except BackendError as error:
+        require_device(device)
+        resolve(backend)
+        require_callable_with(function, function_named(function), inputs_named(inputs, device))
+    except (BackendError, SpecError) as error:
         raise Usage(str(error)) from error
+    task = Task(function, inputs, backend, device, exact)
+    cores = jobs or len(os.sched_getaffinity(0))
+    with checking(len(variations or VARIATIONS)) as judged:
+        chosen = variations or list(VARIATIONS)
+        report = check_isolated(task, chosen, jobs=cores, timeout=timeout, memory=int(memory * 2**30), judged=judged)
     print_report(report, Console())
-    sys.exit(int(ExitCode.CLEAN if report.agrees else ExitCode.FINDINGS))
+    found = report.of(Standing.DIFFERS) or report.lies
+    sys.exit(int(ExitCode.FINDINGS if found else ExitCode.USAGE if report.unchecked else ExitCode.CLEAN))
 
 
 def _variations(text: str, known: Collection[str]) -> list[str]:
@@ -64,54 +80,3 @@ def _variations(text: str, known: Collection[str]) -> list[str]:
         found.append(", ".join(pieces[:length]))
         pieces = pieces[length:]
     return found
-
-
-def _require_callable_with(spec: str, function: Callable[..., Any], given: Given) -> None:
-    """Say so at once if the arguments are too few or too many: eager would refuse every variation, and so agree."""
-    import torch
-
-    from aotcheck.checking.subject import as_maker
-
-    try:
-        args = as_maker(given)()
-    except (Exception, SystemExit) as error:  # the user's function may raise anything
-        raise Usage(f"making the inputs failed: {next(iter(str(error).splitlines()), type(error).__name__)}") from error
-    called = function.forward if isinstance(function, torch.nn.Module) else function
-    try:
-        signature = inspect.signature(called)
-    except (TypeError, ValueError):  # some builtins have none
-        return
-    try:
-        signature.bind(*args)
-    except TypeError as error:
-        raise Usage(f"'{spec}' cannot be called with these {len(args)} inputs: {error}") from error
-
-
-def _given(inputs: str, device: str) -> Given:
-    from aotcheck.checking.inputs import InputsSyntaxError, inputs_from
-
-    if ":" in inputs:
-        return _named(inputs)
-    try:
-        return inputs_from(inputs, device)
-    except InputsSyntaxError as error:
-        raise Usage(str(error)) from error
-
-
-def _named(spec: str) -> Callable[..., Any]:
-    """What ``module:attribute`` names."""
-    module, _, attribute = spec.partition(":")
-    if not module or not attribute:
-        raise Usage(f"'{spec}' names nothing; write package.module:function")
-    try:
-        found: Any = importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # the user's module may raise anything
-        raise Usage(
-            f"importing '{module}' failed: {next(iter(str(error).splitlines()), type(error).__name__)}"
-        ) from error
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
-        raise Usage(f"'{module}' has no callable '{attribute}'")
-    function: Callable[..., Any] = found
-    return function

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from typing import Any
 
 import torch
@@ -65,3 +68,72 @@ not_callable = 3
 def forgets(fn: Any) -> Any:
     """A backend that loses writes to its arguments."""
     return lambda *args: fn(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+
+
+# -- ops whose schemas lie, and functions that end the process
+
+
+@torch.library.custom_op("aotcheck_tests::writes", mutates_args=())
+def writes(x: torch.Tensor) -> torch.Tensor:
+    x.fill_(1.0)
+    return x * 2
+
+
+@writes.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("aotcheck_tests::returns_itself", mutates_args=())
+def returns_itself(x: torch.Tensor) -> torch.Tensor:
+    return x.view_as(x)
+
+
+_library = torch.library.Library("aotcheck_tests_too", "DEF")
+_library.define("alias(Tensor x) -> Tensor")
+_library.impl("alias", lambda x: x.view_as(x), "CompositeExplicitAutograd")
+
+
+def calls_an_op_that_lies(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aotcheck_tests_too.alias(x) + 1
+
+
+@torch.library.custom_op("aotcheck_tests::honest", mutates_args=("x",))
+def honest(x: torch.Tensor) -> None:
+    x.fill_(1.0)
+
+
+def crashes(x: torch.Tensor) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hangs(x: torch.Tensor) -> None:
+    time.sleep(1000)
+
+
+def crashes_when_compiled(fn: Any) -> Any:
+    """A backend that ends the process, but where an argument requires grad."""
+
+    def call(*args: Any) -> Any:
+        if not any(a.requires_grad for a in args):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return fn(*args)
+
+    return call
+
+
+def one() -> tuple[torch.Tensor]:
+    return (torch.full((2, 3), 3.0),)
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def _fails(graph: Any, inputs: Any) -> Any:
+    raise RuntimeError("this compiler fails")
+
+
+def fails_behind_dynamo(fn: Any) -> Any:
+    """A backend whose failure makes torch log a page."""
+    return torch.compile(fn, backend=_fails)

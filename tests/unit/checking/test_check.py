@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
 from hypothesis import given, settings
+from rich.console import Console
 
 import aotcheck
 from aotcheck.backends import EVERY_PROMISE, Backend, Promise
-from aotcheck.checking import CHANGES, VARIATIONS, DifferenceError, Report, Standing, Variation
+from aotcheck.checking import CHANGES, VARIATIONS, DifferenceError, Report, Standing, Variation, isolated
 from aotcheck.checking.inputs import InputsSyntaxError, inputs_from
 from aotcheck.checking.strategy import variations
 from aotcheck.cli import main
+from aotcheck.report.checking import print_report
 from tests.unit.checking import subjects
 from tools.faulty import FAULTS
 
@@ -250,3 +257,92 @@ def test_what_the_user_can_put_right_is_one_line(arguments: list[str], word: str
     run = CliRunner().invoke(main, ["check", *arguments])
     assert run.exit_code == 2
     assert word in run.output and len(run.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (subjects.writes, "the schema of aotcheck_tests.writes.default lies: it writes its argument 'x'"),
+        (subjects.returns_itself, "the schema of aotcheck_tests.returns_itself.default lies: a result is an alias"),
+        (subjects.calls_an_op_that_lies, "the schema of aotcheck_tests_too.alias.default lies: a result is an alias"),
+    ],
+)
+def test_an_op_whose_schema_lies_is_named(function: Any, said: str) -> None:
+    report = aotcheck.check(function, subjects.one, "eager", variations=["as given"])
+    assert not report.agrees
+    assert report.lies[0].startswith(said)
+    with pytest.raises(DifferenceError, match="lies"):
+        report.raise_for_differences()
+
+
+def test_an_op_that_declares_what_it_writes_does_not_lie() -> None:
+    report = aotcheck.check(subjects.honest, subjects.one, "eager", variations=["as given"])
+    assert report.agrees and not report.lies
+
+
+def test_a_check_in_which_eager_nearly_always_raises_proves_nothing() -> None:
+    report = aotcheck.check(subjects.accumulate, subjects.one, "eager")
+    assert set(standings(report).values()) <= {Standing.AGREES, Standing.NOT_APPLICABLE}
+    assert not report.agrees
+    assert "so nothing is proved: raises TypeError" in report.unchecked
+    few = aotcheck.check(subjects.accumulate, subjects.plain_pair, "eager")
+    assert any(result.raised for result in few.results)
+    assert few.agrees
+
+
+def test_what_is_raised_names_each_kind_of_difference_once() -> None:
+    report = aotcheck.check(subjects.accumulate, subjects.plain_pair, subjects_backend(subjects.forgets))
+    assert len(report.of(Standing.DIFFERS)) > 30
+    assert len(report.short.splitlines()) < 10
+    assert len(str(report).splitlines()[1]) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["crashes", "one", "eager"], 2, ("eager ends the process", "killed by SIGSEGV", "nothing is proved")),
+        (["hangs", "one", "eager", "--timeout", "0.1"], 2, ("eager ends the process", "no end after")),
+        (["doubled", "one", f"{HERE}:crashes_when_compiled"], 1, ("differs", "agrees", "killed by SIGSEGV")),
+        (["writes", "one", "eager"], 1, ("the schema of aotcheck_tests.writes.default lies",)),
+        (["returns_itself", "one", "eager"], 1, ("aotcheck_tests.returns_itself.default", "nothing is proved")),
+    ],
+)
+def test_a_function_that_ends_the_process_or_lies_is_told(
+    arguments: list[str], status: int, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "START_ALLOWANCE", 20.0)
+    function, inputs, backend, *more = arguments
+    command = ["check", f"{HERE}:{function}", "--inputs", f"{HERE}:{inputs}", "--backend", backend, *more]
+    run = CliRunner().invoke(main, [*command, "--only", "as given", "--only", "with grad", "--jobs", "2"])
+    assert run.exit_code == status, run.output
+    for word in words:
+        assert word in run.output
+
+
+def test_rows_fit_80_columns() -> None:
+    console = Console(width=80, file=io.StringIO())
+    report = aotcheck.check(subjects.accumulate, subjects.plain_pair, subjects_backend(subjects.forgets))
+    print_report(report, console)
+    told = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    rows = told[: told.index("(1)")].splitlines()
+    assert len(rows) == 1 + len(report.tried)
+    assert max(map(len, rows)) <= 80
+
+
+def test_pytest_ends_at_the_line_of_the_users_test(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(
+        "from tests.unit.checking import subjects\n\n\n"
+        "def test_doubled(check_compiled):\n"
+        f"    check_compiled(subjects.doubled, subjects.one, backend='{HERE}:fails_behind_dynamo')\n\n\n"
+        "def test_a_typo(check_compiled):\n"
+        "    check_compiled(subjects.doubled, subjects.one, variations=['as givn'])\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert len(lines) < 40, done.stdout
+    assert any(line.startswith(">") and "check_compiled(subjects.doubled" in line for line in lines)
+    assert "this compiler fails" in done.stdout and "Captured" not in done.stdout
+    assert "no variation is called 'as givn'; there are: as given" in done.stdout

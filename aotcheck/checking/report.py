@@ -1,0 +1,182 @@
+"""What a check found: a result for each variation, and the report of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from aotcheck.checking.variations import Variation
+from aotcheck.oracle import Difference
+
+__all__ = ["AS_GIVEN", "DifferenceError", "Report", "Result", "Standing"]
+
+AS_GIVEN = "as given"
+"""The variation that changes nothing."""
+
+RAISED_IN_NEARLY_ALL = 0.75
+"""The share of variations in which eager may raise at most if a check is to say anything."""
+
+
+class Standing(Enum):
+    """What became of a variation."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    REFUSED = "refused"
+    UNSTABLE = "eager differs from itself"
+    EAGER_FAILS = "eager ends the process"
+    NOT_PROMISED = "not promised"
+    NOT_APPLICABLE = "not applicable"
+
+
+_NOT_TRIED = (Standing.NOT_APPLICABLE, Standing.NOT_PROMISED)
+
+
+class DifferenceError(AssertionError):
+    """A backend does not do as eager does; the message is a line for each kind of difference."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a variation showed.
+
+    Args:
+        variation: what was tried.
+        standing: what became of it.
+        differences: the hard differences of the first step that has any, causes before consequences.
+        reason: of a refusal, or how a process ended.
+        raised: what eager raised; the backend is to raise it too.
+        refused_at_once: eager raised in the first call already, so nothing else was compared.
+    """
+
+    variation: Variation
+    standing: Standing
+    differences: tuple[Difference, ...] = ()
+    reason: str = ""
+    raised: str = ""
+    refused_at_once: bool = False
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        if self.differences:
+            more = f" (and {len(self.differences) - 1} more)" if len(self.differences) > 1 else ""
+            return f"{self.differences[0].text}{more}"
+        if self.reason:
+            return self.reason
+        return f"both raise: {self.raised}" if self.raised and self.standing is Standing.AGREES else ""
+
+    @property
+    def kind(self) -> str:
+        """The same for results that show the same, whatever the numbers."""
+        return str(self.differences[0].key) if self.differences else self.text
+
+
+@dataclass(frozen=True)
+class Note:
+    """What several variations showed.
+
+    Args:
+        text: what the first of them showed.
+        results: theirs.
+    """
+
+    text: str
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`check` found; prints as a table.
+
+    Args:
+        name: of the function.
+        backend: of what was compared with eager.
+        results: of each variation, in the order in which they were tried.
+        lies: what custom ops did that their schemas deny, a sentence each.
+        untried: how many variations were given up, since too many before them had no end.
+    """
+
+    name: str
+    backend: str
+    results: tuple[Result, ...]
+    lies: tuple[str, ...] = ()
+    untried: int = 0
+
+    def of(self, *standings: Standing) -> tuple[Result, ...]:
+        """The results with one of these standings."""
+        return tuple(result for result in self.results if result.standing in standings)
+
+    @property
+    def tried(self) -> tuple[Result, ...]:
+        """The results of variations that there was something to vary in."""
+        return tuple(result for result in self.results if result.standing is not Standing.NOT_APPLICABLE)
+
+    @property
+    def unchecked(self) -> str:
+        """Why next to nothing was compared, in a sentence: eager fails as given, and nearly always. Else empty."""
+        tried = [result for result in self.results if result.standing not in _NOT_TRIED]
+        failed = [r for r in tried if r.refused_at_once or r.standing is Standing.EAGER_FAILS]
+        plain = next((result for result in failed if result.variation.name == AS_GIVEN), None)
+        if plain is None or len(failed) < RAISED_IN_NEARLY_ALL * len(tried):
+            return ""
+        said = plain.raised or plain.reason
+        return f"eager fails in {len(failed)} of {len(tried)} variations, so nothing is proved: {said}"
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no variation differs, no schema lies, and something could be compared.
+
+        A refusal does not differ; ``of(Standing.REFUSED)`` has them.
+        """
+        return not self.of(Standing.DIFFERS) and not self.lies and not self.unchecked
+
+    def raise_for_differences(self) -> None:
+        """Raise :class:`DifferenceError` unless the report agrees."""
+        if not self.agrees:
+            raise DifferenceError(self.short)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the function and its check, not with one variation."""
+        return (*self.lies, *([self.unchecked] if self.unchecked else []))
+
+    def notes(self, results: Iterable[Result]) -> tuple[Note, ...]:
+        """What results showed, those together that show the same."""
+        found: dict[str, list[Result]] = {}
+        for result in results:
+            if result.text:
+                found.setdefault(result.kind, []).append(result)
+        return tuple(Note(same[0].text, tuple(same)) for same in found.values())
+
+    @property
+    def short(self) -> str:
+        """What differs, a line for each kind of difference, and which variations show it."""
+        lines = [f"{self.name} on {self.backend}: {self.summary}", *(f"  {text}" for text in self.problems)]
+        for note in self.notes(self.of(Standing.DIFFERS)):
+            more = f" and {len(note.results) - 1} more" if len(note.results) > 1 else ""
+            lines.append(f"  {note.results[0].variation.name}{more}: {note.text}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        notes = self.notes(self.tried)
+        number = numbers(notes)
+        width = max((len(result.variation.name) for result in self.tried), default=0)
+        lines = [f"{self.name} on {self.backend}: {self.summary}", *(f"  {text}" for text in self.problems)]
+        for result in self.tried:
+            at = number.get(id(result))
+            lines.append(f"  {result.variation.name:<{width}}  {result.standing.value}{f' ({at})' if at else ''}")
+        return "\n".join([*lines, *(f"  ({i + 1}) {note.text}" for i, note in enumerate(notes))])
+
+    @property
+    def summary(self) -> str:
+        """How many variations have each standing."""
+        counts = [(standing, len(self.of(standing))) for standing in Standing]
+        told = [f"{count} {standing.value}" for standing, count in counts if count]
+        return ", ".join([*told, *([f"{self.untried} given up"] if self.untried else [])])
+
+
+def numbers(notes: Iterable[Note]) -> dict[int, int]:
+    """By the ``id`` of a result, which of the notes is about it, counted from 1."""
+    return {id(result): i + 1 for i, note in enumerate(notes) for result in note.results}
