@@ -128,7 +128,7 @@ class Backend:
         ignored: kinds of differences that are soft whatever is promised, as ``OracleKind`` spells them (``"stride"``).
         rtol: floating values are equal if they differ by at most this much of the largest magnitude in their tensor.
         refuses: names of exception classes; one of them or of their subclasses, raised by the backend where eager does
-            not raise the same, is a refusal, not a difference.
+            not raise the same, is a refusal, not a difference. So is an exception that was raised from one.
     """
 
     name: str

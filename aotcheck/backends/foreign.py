@@ -185,11 +185,16 @@ def _openvino() -> Backend:
 
 
 def _onnxruntime() -> Backend:
-    """An engine for inference that takes arrays and gives arrays."""
+    """An engine for inference that takes arrays and gives arrays. What the exporter has no ONNX function for, and what
+    the runtime has no kernel for, is refused."""
     _packages("onnxruntime")
     without = _VALUES_ONLY | _FIRST_KEY_ONLY | _NO_ARGUMENT_BUT_TENSORS
     without |= {Promise.HALF, Promise.FLOAT64, Promise.COMPLEX, Promise.EMPTY}
-    refuses = ("ConversionError", "TorchExportError")  # what the exporter has no ONNX for
+    refuses = (
+        "ConversionError",
+        "TorchExportError",
+        "NotImplemented",
+    )  # what the exporter has no ONNX for, the runtime no kernel
     promises = EVERY_PROMISE - without
     return Backend("onnxruntime", onnxruntime, promises, torch.compiler.reset, rtol=1e-4, refuses=refuses)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aotcheck._torch import unwrap_dynamo
@@ -48,7 +49,7 @@ class Raised:
         type: its class, qualified where it is not a builtin; wrappers of Dynamo's are taken off.
         message: its message, cut to a few lines.
         refusal: the reason, where it is ``aotcheck.UnsupportedError``.
-        classes: the names of its class and of those above it, each bare and qualified.
+        classes: the names of its class, of those above it, and of what it was raised from, each bare and qualified.
         cause: the key of the exception that it was raised from, where that says more.
     """
 
@@ -88,8 +89,19 @@ def raised(error: BaseException) -> Raised:
     """Remember ``error``."""
     inner = unwrap_dynamo(error)
     kind, message = _type(inner), _message(inner)
-    names = (name for c in type(inner).__mro__ for name in (c.__qualname__, f"{c.__module__}.{c.__qualname__}"))
-    return Raised(kind, message, _refusal(inner), frozenset(names), _cause(inner))
+    return Raised(kind, message, _refusal(inner), frozenset(_classes(inner)), _cause(inner))
+
+
+def _classes(error: BaseException) -> Iterator[str]:
+    """The names of the classes of an error, and of those that it was raised from, each bare and qualified."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        for kind in type(cause).__mro__:
+            yield kind.__qualname__
+            yield f"{kind.__module__}.{kind.__qualname__}"
+        cause = cause.__cause__
 
 
 def _key(kind: str, message: str) -> str:

@@ -227,8 +227,20 @@ def test_an_exception_of_a_class_that_refuses_is_a_refusal_with_its_message() ->
         assert (verdict.outcome, len(verdict.refusals)) == (Outcome.REFUSED, 1)
         assert verdict.refusals[0].startswith("NotImplementedError: no N-D convolution")
     assert check(DOUBLE, dataclasses.replace(raising, refuses=("ValueError",)), CPU).outcome is Outcome.DIFFERS
+    wrapped = Backend("planted", raises_from, refuses=("NotImplementedError",))
+    assert check(DOUBLE, wrapped, CPU).outcome is Outcome.REFUSED
     both = Backend("identity", planted.identity, refuses=("RuntimeError",))
     assert check(REFUSED, both, CPU).outcome is Outcome.AGREES, "eager raises the same"
+
+
+def raises_from(fn: Function) -> Function:
+    def compiled(*args: Any) -> Any:
+        try:
+            raise NotImplementedError("no 3-D convolution")
+        except NotImplementedError as error:
+            raise ValueError("cannot compile") from error
+
+    return compiled
 
 
 def test_expectations_are_read_back_from_a_header_and_added_to_the_backend() -> None:
