@@ -288,6 +288,9 @@ def _expectations(entries: dict[str, Any]) -> Expectations:
 
 # -- the night
 
+Moved = Callable[[str, float, float], None]
+"""Told how far a stage is: its name, how much is done, and of how much."""
+
 
 def run(
     config: Config,
@@ -297,9 +300,10 @@ def run(
     heard: Callable[[str, Path, Event, float], None],
     versions: Mapping[str, str],
     said: Callable[[str], None] = lambda line: None,
+    moved: Moved = lambda stage, done, of: None,
 ) -> Nightly:
     """Replay, fuzz, compare. ``heard`` is given every event of every campaign, with the backend, the run's folder and
-    when it happened; ``said`` a line for each thing that was done."""
+    when it happened; ``said`` a line for each thing that was done; ``moved`` how far each stage is."""
     now = datetime.datetime.now(datetime.UTC)
     before = list(past_nights(config.reports))
     folder = config.reports / now.strftime("%Y%m%d-%H%M%S")
@@ -308,18 +312,18 @@ def run(
     failures = [memory.damage] if memory.damage else []
     replayed: list[ReplayedFile] = []
     if config.corpus is not None:
-        for one in _replay(config, stop, failures):
+        for one in _replay(config, stop, failures, moved):
             replayed.append(one)
             if one.status not in (Status.AGREES.value, Status.KNOWN.value):
                 said(f"{one.name}: {one.status}{f' ({one.text})' if one.text else ''}")
-    failures += _recall(config, memory, stop)
+    failures += _recall(config, memory, stop, moved)
     runs: list[BackendRun] = []
     for number, job in enumerate(config.jobs):
         if stop.is_set():
             break
         into = folder / f"{number}-{_slug(job.backend)}"
         try:
-            found = _fuzz(config, job, into, now, strategy, inspection, stop, heard)
+            found = _fuzz(config, job, into, now, strategy, inspection, stop, heard, moved)
             runs.append(_remembered(found, job, memory))
             fuzzed, fresh = counted(runs[-1].programs, "program"), counted(len(runs[-1].new), "new signature")
             said(f"{job.backend}: {fuzzed}, {fresh}")
@@ -341,12 +345,13 @@ def run(
     return night
 
 
-def _recall(config: Config, memory: Memory, stop: threading.Event) -> Iterator[str]:
+def _recall(config: Config, memory: Memory, stop: threading.Event, moved: Moved) -> Iterator[str]:
     """Replay what is remembered of the backends of this night; a line for each file that cannot be."""
     jobs, most, runs = config.workers, config.memory, config.replay_runs
     for device, files in memory.files(job.backend for job in config.jobs).items():
-        for one in Replay(files, device=device, jobs=jobs, memory=most, runs=runs, stop=stop).results():
+        for number, one in enumerate(Replay(files, (), device, jobs, memory=most, runs=runs, stop=stop).results(), 1):
             memory.replayed(one)
+            moved("remembered", number, len(files))
             if one.status is Status.REJECTED:
                 yield f"{one.path}: {one.text}"
 
@@ -373,13 +378,16 @@ def _slug(backend: str) -> str:
     return "".join(c if c.isalnum() or c in "_-" else "-" for c in backend)
 
 
-def _replay(config: Config, stop: threading.Event, failures: list[str]) -> Iterator[ReplayedFile]:
+def _replay(config: Config, stop: threading.Event, failures: list[str], moved: Moved) -> Iterator[ReplayedFile]:
     assert config.corpus is not None
     files = sorted(config.corpus.glob("*.py"))
     if not files:
         failures.append(f"{config.corpus}: no files")
     engine = Replay(files, jobs=config.workers, memory=config.memory, runs=config.replay_runs, stop=stop)
+    seen = set[Path]()
     for one in engine.results():
+        seen.add(one.path)
+        moved("corpus", len(seen) - 1, len(files))
         shown = (one.judged.key, *one.judged.texts) if one.judged.key else ()
         yield ReplayedFile(str(one.path), one.backend, one.status.value, one.text, shown)
 
@@ -393,6 +401,7 @@ def _fuzz(
     inspection: str,
     stop: threading.Event,
     heard: Callable[[str, Path, Event, float], None],
+    moved: Moved,
 ) -> BackendRun:
     seed, drawn = _seed(job, now), job.strategy or strategy
     settings = Settings(
@@ -419,6 +428,7 @@ def _fuzz(
         at = round(time.time(), 3)
         heard(job.backend, folder, event, at)
         tally.feed(event, at)
+        moved(job.backend, 100 * (tally.share_done or 0.0), 100)
     return summed_up(tally, job.backend, folder, seed)
 
 

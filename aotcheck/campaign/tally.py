@@ -189,6 +189,16 @@ class Tally:
         return self.seconds if self.ending is not None else self.watch.seconds_at(time.time())
 
     @property
+    def share_done(self) -> float | None:
+        """The share of the programs, or of the time for them, that is behind the run; None where nothing limits it."""
+        run = self.run
+        if run is None:
+            return None
+        parts = [self.programs / run.examples] if run.examples else []
+        parts += [self.elapsed / run.seconds] if run.seconds else []
+        return min(max(parts), 1.0) if parts else None
+
+    @property
     def rate(self) -> float:
         """Programs per second while programs were run; what comes after, findings once more, does not count."""
         return self.programs / self.watch.checking if self.watch.checking > 0 else 0.0

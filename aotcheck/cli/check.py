@@ -47,8 +47,9 @@ def check(
     from aotcheck.checking import VARIATIONS, Standing
     from aotcheck.checking.isolated import Task, check_isolated
     from aotcheck.checking.specs import SpecError, function_named, inputs_named, require_callable_with
-    from aotcheck.report.checking import checking, print_report
+    from aotcheck.report.checking import print_report
     from aotcheck.report.console import Console
+    from aotcheck.report.progress import counting
 
     variations = [name for text in only for name in _variations(text, VARIATIONS)]
     try:
@@ -59,9 +60,14 @@ def check(
         raise Usage(str(error)) from error
     task = Task(function, inputs, backend, device, exact)
     cores = jobs or len(os.sched_getaffinity(0))
-    with checking(len(variations or VARIATIONS)) as judged:
-        chosen = variations or list(VARIATIONS)
-        report = check_isolated(task, chosen, jobs=cores, timeout=timeout, memory=int(memory * 2**30), judged=judged)
+    chosen, judged = variations or list(VARIATIONS), list[str]()
+    with counting("variations", len(chosen)) as moved:
+
+        def told(name: str) -> None:
+            judged.append(name)
+            moved(len(judged))
+
+        report = check_isolated(task, chosen, jobs=cores, timeout=timeout, memory=int(memory * 2**30), judged=told)
     print_report(report, Console())
     found = report.of(Standing.DIFFERS) or report.lies
     sys.exit(int(ExitCode.FINDINGS if found else ExitCode.USAGE if report.unchecked else ExitCode.CLEAN))

@@ -54,6 +54,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.junit import write_junit
     from aotcheck.report.markdown import markdown
+    from aotcheck.report.progress import staged
 
     try:
         told = load_config(config, seconds)
@@ -85,7 +86,7 @@ def nightly(config: Path, corpus: Path | None) -> None:
             writers[folder].feed(event, at)
 
         try:
-            night = run(told, STRATEGY, INSPECTION, stop, heard, versions, click.echo)
+            night = run(told, STRATEGY, INSPECTION, stop, heard, versions, click.echo, stack.enter_context(staged()))
         except OSError as error:
             click.echo(f"aotcheck: {told.reports}: cannot be written: {error.strerror}", err=True)
             sys.exit(3)

@@ -56,6 +56,7 @@ def replay(
     """
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign.replay import Replay, exit_status
+    from aotcheck.report.progress import counting
 
     require_importable(*backends)
     try:
@@ -73,13 +74,17 @@ def replay(
     files = program_files(paths)
     cores = jobs or len(os.sched_getaffinity(0))
     engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop, folder)
-    with stopping_on_interrupt(stop):
+    with stopping_on_interrupt(stop), counting("files", len(files)) as moved:
         for one in engine.results():
             found.append(one)
+            moved(len({result.path for result in found}) - 1)  # the last one may have further backends
             _show(one, quiet)
     if len(found) > 1:
         counts = Counter(one.status for one in found)
         click.echo(", ".join(f"{count} {status.value}" for status, count in counts.items()))
+    if stop.is_set():
+        left = len(files) - len({one.path for one in found})
+        click.echo(f"interrupted: {left} of {len(files)} files not judged", err=True)
     sys.exit(3 if stop.is_set() else exit_status(found))
 
 

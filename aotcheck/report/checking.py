@@ -1,12 +1,8 @@
-"""The table that ``aotcheck check`` prints, and its progress."""
+"""The table that ``aotcheck check`` prints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -22,16 +18,6 @@ _STYLES = {
     Standing.NOT_PROMISED: "dim",
     Standing.NOT_APPLICABLE: "dim",
 }
-
-
-@contextmanager
-def checking(count: int) -> Iterator[Callable[[str], None]]:
-    """A bar with the time left, gone at the end; nothing where there is no terminal. Give it each variation judged."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("variations", total=count)
-        yield lambda name: progress.advance(bar)
 
 
 def print_report(report: Report, console: Console) -> None:

@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from aotcheck.minimize import Reduced, Reduction, inputs_passed
 from aotcheck.program import Program, body_source
+from aotcheck.report.progress import bar
 
 LINE_SECONDS = 10.0
 
@@ -54,9 +55,10 @@ class MinimizingDisplay:
     def _now(self) -> RenderableType:
         r = self._reduction
         key = Text(r.key, style="dim", no_wrap=True, overflow="ellipsis")
-        return Text.assemble(
-            (f"{amount(r.program)} now · {r.tried} candidates tried · {r.seconds:.0f} s\n", "bold"), key
-        )
+        said = (f"{amount(r.program)} now · {r.tried} candidates tried · {r.seconds:.0f} s\n", "bold")
+        limit = r.limits.seconds
+        over = [] if limit is None or r.seconds >= limit else [bar(r.seconds / limit, r.seconds, at_most=True)]
+        return Group(*over, Text.assemble(said, key))
 
 
 def amount(program: Program) -> str:

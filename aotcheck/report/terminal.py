@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
 from aotcheck.campaign.events import Ending, FindingSigned, PairsCounted, Shown
 from aotcheck.campaign.words import Status, counted
 from aotcheck.oracle import CoarseKey, Outcome
+from aotcheck.report.progress import bar
 
 SHOWN_KEYS = 12
 LINE_SECONDS = 10.0
@@ -66,20 +64,16 @@ class LiveDisplay:
 
 
 def _bar(tally: Tally) -> list[RenderableType]:
-    """How much of the programs or of the time is behind a run, and about how long the rest takes; nothing once that is
-    over, since findings are then run again and minimized."""
-    run = tally.run
-    if run is None:
-        return []
-    parts = [tally.programs / run.examples] if run.examples else []
-    parts += [tally.elapsed / run.seconds] if run.seconds else []
-    done = max(parts, default=0.0)
-    if not 0.0 < done < 1.0:
-        return []
-    left = timedelta(seconds=round(tally.elapsed * (1.0 - done) / done))
-    bar = Table.grid(padding=(0, 1))
-    bar.add_row(ProgressBar(total=1.0, completed=done, width=40), f"{done:.0%}", f"about {left} left")
-    return [bar]
+    """How much of the programs or of the time is behind a run, and about how long the rest takes.
+
+    Once its programs have run, the same of the findings that wait to be minimized.
+    """
+    if tally.share_done is not None and 0.0 < tally.share_done < 1.0:
+        return [bar(tally.share_done, tally.elapsed)]
+    triaged = tally.findings - tally.untriaged
+    if 0 < triaged < tally.findings:
+        return [bar(triaged / tally.findings, tally.elapsed - tally.watch.checking, at_most=True)]
+    return []
 
 
 def print_summary(tally: Tally, console: Console) -> None:
