@@ -47,6 +47,10 @@ _VALUES_ONLY = frozenset(
 _THUNDER_HAS_NOT = ("Unknown attribute", "Failed to find a gradient transform", "unexpected keyword argument 'out'")
 """What thunder says of an op, a derivative or an ``out=`` that it has not got, in exceptions of other classes."""
 
+_FULL_PRECISION = {"INFERENCE_PRECISION_HINT": "f32"}
+"""Without this OpenVINO computes float32 in bfloat16 on processors that have instructions for it, and says so in its
+documentation: every product of matrices would differ."""
+
 _fallbacks: Counter[str] = Counter()
 _COUNTED = "counted_by_aotcheck"
 
@@ -102,7 +106,8 @@ def openvino(fn: Function) -> Function:
     """OpenVINO behind Dynamo: ``torch.compile(backend="openvino")``."""
     _packages("openvino")
     _count_openvinos_fallbacks()
-    compiled: Function = torch.compile(fn, backend="openvino", dynamic=False)
+    options = {"config": dict(_FULL_PRECISION)}
+    compiled: Function = torch.compile(fn, backend="openvino", dynamic=False, options=options)
     return compiled
 
 

@@ -47,3 +47,13 @@ def test_headers_say_what_an_adapter_does_not_promise() -> None:
     said = recorded(resolve("jit_trace"), Expectations())
     assert Promise.GUARDS in said.without, "the package may be missing where the header is read"
     assert recorded(resolve("aot_function"), Expectations()) == Expectations()
+
+
+def test_openvino_is_asked_for_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default it computes float32 in bfloat16 where the processor can, which is no bug of its."""
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(foreign, "_packages", lambda name: ())
+    monkeypatch.setattr(foreign, "_count_openvinos_fallbacks", lambda: None)
+    monkeypatch.setattr(torch, "compile", lambda fn, **options: asked.update(options) or fn)
+    foreign.openvino(torch.neg)
+    assert asked["options"] == {"config": {"INFERENCE_PRECISION_HINT": "f32"}}

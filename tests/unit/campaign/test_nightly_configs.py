@@ -9,6 +9,7 @@ import strategies
 from aotcheck.backends.foreign import MAKERS
 from aotcheck.campaign.nightly import load_config
 from aotcheck.cli import seconds
+from tools.backend_environments import RECIPES
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKFLOW = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
@@ -25,3 +26,11 @@ def test_each_of_the_others_runs_its_streams_in_an_environment_of_its_own(backen
     assert ("functional_training" in streams) == (backend == "thunder"), "the others promise no gradients"
     assert set(streams) <= set(strategies.__all__)
     assert f'{backend} = ["' in (ROOT / "pyproject.toml").read_text(), "the extra that installs it"
+
+
+def test_the_others_are_installed_by_their_recipes() -> None:
+    job = WORKFLOW.partition("  others:")[2]
+    assert "python -m tools.backend_environments .backends ${{ matrix.backend }}" in job
+    assert ".backends/${{ matrix.backend }}/bin/aotcheck nightly" in job
+    assert "constraints.txt" not in job, "thunder wants another torch than the pinned one"
+    assert set(OTHERS) == set(RECIPES)
