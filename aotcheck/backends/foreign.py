@@ -106,7 +106,7 @@ def openvino(fn: Function) -> Function:
     """OpenVINO behind Dynamo: ``torch.compile(backend="openvino")``."""
     _packages("openvino")
     _count_openvinos_fallbacks()
-    options = {"config": dict(_FULL_PRECISION)}
+    options: Any = {"config": dict(_FULL_PRECISION)}
     compiled: Function = torch.compile(fn, backend="openvino", dynamic=False, options=options)
     return compiled
 
