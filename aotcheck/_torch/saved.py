@@ -11,6 +11,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from aotcheck._torch.backward import backward_keeps_graph
 from aotcheck._torch.names import private
 from aotcheck._torch.versions import set_version, version_groups, version_of
 
@@ -19,6 +20,7 @@ top_hooks: Callable[[bool], Any] = private("torch._C._autograd._top_saved_tensor
 SavedTensorsHooks: Any = torch.autograd.graph.saved_tensors_hooks
 Wrapper = Callable[[Callable[[Tensor], Any], Callable[[Any], Tensor]], tuple[Callable[..., Any], Callable[..., Any]]]
 _push_hooks = private("torch._C._autograd._push_saved_tensors_default_hooks")
+_clear = private("torch._C._FunctionBase.maybe_clear_saved_tensors")
 _pop_hooks = private("torch._C._autograd._pop_saved_tensors_default_hooks")
 
 
@@ -159,13 +161,47 @@ def saved_of(node: Any) -> Sequence[Any]:
 
 
 def clear_saved(node: Any) -> None:
-    """The node of an autograd Function lets go of what it saved, if the backward that is running keeps no graph.
+    """The node of an autograd Function lets go of what it saved, if the backward that is running keeps no graph."""
+    _clear(node)
 
-    Where this torch has a way to do so; else it does with its graph.
+
+def check_saved(ctx: Any) -> None:
+    """Raise if a backward has freed what the autograd Function of ``ctx`` saved, whose backward ``noting_freed`` knows.
+
+    Before torch 2.13 a context does not keep its node. That frees what was saved when no tensor leads to it any more,
+    which is no backward: then this raises only if there was one.
     """
-    clear = getattr(node, "maybe_clear_saved_tensors", None)
-    if clear is not None:
-        clear()
+    try:
+        unpack_some(ctx, ())
+    except RuntimeError:
+        if _KEEPS_NODE or _has_node(ctx) or getattr(ctx, "freed", False):
+            raise
+
+
+def noting_freed(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """``backward`` of an autograd Function, which notes for ``check_saved`` that autograd frees what was saved."""
+    if _KEEPS_NODE:
+        return backward
+
+    def run(ctx: Any, *gradients: Any) -> Any:
+        found = backward(ctx, *gradients)
+        if not backward_keeps_graph():
+            ctx.freed = True
+        return found
+
+    return run
+
+
+def _has_node(ctx: Any) -> bool:
+    """Whether autograd still has the node of this context."""
+    try:
+        ctx.name()
+    except RuntimeError:
+        return False
+    return True
+
+
+_KEEPS_NODE = _has_node(torch.autograd.function.BackwardCFunction())  # from torch 2.13 on
 
 
 def is_packed(saved: Any) -> bool:

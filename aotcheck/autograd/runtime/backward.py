@@ -137,7 +137,7 @@ def use_context(ctx: Any, user: FindsBackwards, number: int) -> None:
     ``number``.
     """
     check_not_spent(ctx)
-    _torch.unpack_some(ctx, ())
+    _torch.check_saved(ctx)
     _spend(ctx, None, _held_by_other(user, number))
 
 

@@ -226,7 +226,7 @@ def _make_function(
         (torch.autograd.Function,),
         {
             "forward": staticmethod(forward),
-            "backward": staticmethod(_torch.hide_from_dynamo(backward)),
+            "backward": staticmethod(_torch.hide_from_dynamo(_torch.noting_freed(_torch.hide_from_dynamo(backward)))),
             "frees": frees,
             "mates": mates,
         },

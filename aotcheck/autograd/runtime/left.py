@@ -20,7 +20,7 @@ class _Saved:
     def __init__(self, ctx: Any) -> None:
         saved = _torch.saved_of(ctx)
         self._packed = frozenset(k for k, s in enumerate(saved) if _torch.is_packed(s))
-        self._read = [_taken_over(s) for s in saved]
+        self._read = [_taken_over(ctx, saved, k) for k in range(len(saved))]
 
     def __len__(self) -> int:
         return len(self._read)
@@ -37,11 +37,12 @@ class _Saved:
             self._read[k]()
 
 
-def _taken_over(saved: Any) -> Callable[[], Tensor]:
-    if _torch.is_packed(saved):
-        return _torch.unpacking(saved)
+def _taken_over(ctx: Any, saved: Sequence[Any], k: int) -> Callable[[], Tensor]:
+    if _torch.is_packed(saved[k]):
+        return _torch.unpacking(saved[k])
     try:
-        t = saved.unpack().detach()  # counts versions with what is saved; no circle by a result's history
+        (found,) = _torch.unpack_some(ctx, (k,))
+        t = found.detach()  # counts versions with what is saved; no circle by a result's history
     except RuntimeError as error:  # written since: no reason to raise before it is needed
         return functools.partial(_raise, str(error))
     return functools.partial(_unwritten, t, _torch.version_of(t))

@@ -106,6 +106,26 @@ def test_saved_tensors_that_are_freed_are_not_unpacked(together, monkeypatch):
             _torch.unpack_some(out.grad_fn, which)
 
 
+@pytest.mark.parametrize("freed", [False, True], ids=["kept", "freed"])
+@pytest.mark.parametrize("dropped", [False, True], ids=["there", "dropped"])
+def test_whether_a_backward_has_freed_what_was_saved(freed, dropped):
+    """torch before 2.13 frees it when the graph is dropped, too."""
+
+    class Saves(_Saves):
+        backward = staticmethod(_torch.noting_freed(_Saves.backward))
+
+    out = Saves.apply(torch.ones(2, requires_grad=True), torch.ones(2))
+    node = out.grad_fn
+    out.sum().backward(retain_graph=not freed)
+    if dropped:
+        del out
+    if freed:
+        with pytest.raises(RuntimeError, match="second time"):
+            _torch.check_saved(node)
+    else:
+        _torch.check_saved(node)
+
+
 def test_a_fake_tensor_says_on_which_device_it_is():
     fake = _torch.Fakes().from_meta(torch.empty(2, 3, device="meta"), torch.device("cpu"))
     assert isinstance(fake, _torch.FakeTensor)
