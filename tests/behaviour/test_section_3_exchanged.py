@@ -157,11 +157,17 @@ def _differentiated(v, x):
     return g
 
 
+def _gradient(v, x):
+    (g,) = torch.autograd.grad(v, x, torch.ones_like(v), create_graph=True, allow_unused=True)
+    return g
+
+
 DONE_SINCE = {
     "nothing": lambda v, x: v,
     "it ended": lambda v, x: None,
     "a backward": lambda v, x: (attempt_later(lambda: _backward(v)), v),
     "a backward that keeps the graph": lambda v, x: (attempt_later(lambda: _backward(v, retain_graph=True)), v),
+    "a gradient outlives it": lambda v, x: attempt_later(lambda: _gradient(v, x)),
     "a gradient is differentiable": lambda v, x: attempt_later(lambda: _differentiated(v, x)),
 }
 
