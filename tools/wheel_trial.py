@@ -1,8 +1,9 @@
 """A new user's first evening: an empty folder, only the wheel and one torch, and everything planted there is found.
 
 Run as ``python -m tools.wheel_trial --torch 2.15.0``. It builds the wheel, makes an environment with uv, and writes a
-project with a backend that has one bug, a subclass, and a custom op whose schema lies. Then ``aotcheck nightly`` runs
-twice, and ``aotcheck check`` for the others. It prints a line for each thing to be found, and exits 1 if one was not.
+project: a wrapper subclass and custom ops, streams that draw them, and backends with one bug each (an op of torch's,
+the subclass, the custom op). ``aotcheck check`` looks at the subclass and at an op whose schema lies, ``aotcheck
+nightly`` runs twice. It prints a line for each thing to be found, and exits 1 if one was not.
 """
 
 from __future__ import annotations
@@ -18,39 +19,57 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 UV = shutil.which("uv") or str(ROOT / ".venv" / "bin" / "uv")
 
-MINE = '''
+MYLIB = '''
 import torch
+from torch.utils._pytree import tree_map_only
+
+import aotcheck
+from aotcheck.program.ops import Group, entry
 
 
-def compile(function):
-    """A backend with one bug: it loses the sign of what relu is given."""
+class Scaled(torch.Tensor):
+    """A wrapper subclass of the user's own."""
 
-    def compiled(*args):
-        with _Wrong():
-            return function(*args)
+    @staticmethod
+    def __new__(cls, inner):
+        kept = {"dtype": inner.dtype, "device": inner.device, "strides": inner.stride()}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, storage_offset=inner.storage_offset(), **kept)
 
-    return compiled
+    def __init__(self, inner):
+        self.inner = inner
 
+    def __tensor_flatten__(self):
+        return ["inner"], None
 
-class _Wrong(torch.overrides.TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        return result + 1 if func in (torch.relu, torch.sin, torch.mul) else result
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Scaled(inner["inner"])
 
-
-class Tagged(torch.Tensor):
-    """A subclass of the user's own."""
-
-
-def tagged():
-    return (torch.ones(2, 3).as_subclass(Tagged),)
-
-
-def double(x):
-    return torch.mul(x, 2)
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain = tree_map_only(Scaled, lambda t: t.inner, (args, kwargs or {}))
+        return tree_map_only(torch.Tensor, Scaled, func(*plain[0], **plain[1]))
 
 
-@torch.library.custom_op("mine::fill", mutates_args=())
+def make_scaled(x: torch.Tensor) -> Scaled:
+    return Scaled(x.detach())
+
+
+def one_scaled():
+    return (Scaled(torch.ones(2, 3)),)
+
+
+@torch.library.custom_op("mylib::halve", mutates_args=())
+def halve(x: torch.Tensor) -> torch.Tensor:
+    return x - x // 2
+
+
+@halve.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("mylib::fill", mutates_args=())
 def fill(x: torch.Tensor) -> torch.Tensor:
     x.fill_(1.0)
     return x * 2
@@ -58,19 +77,102 @@ def fill(x: torch.Tensor) -> torch.Tensor:
 
 def three():
     return (torch.full((2, 3), 3.0),)
+
+
+def negate(x):
+    return torch.neg(x)
+
+
+aotcheck.register_subclass("scaled", Scaled, make_scaled)
+entry("mylib.halve", "self", Group.POINTWISE, function=halve, weight=40)
 '''
+
+MINE = '''
+import torch
+from torch.utils._pytree import tree_map_only
+
+import mylib
+
+
+def faulty(wrong):
+    """A backend with one bug: what `wrong` makes of a function's result is not what the function said."""
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            return wrong(func, result)
+
+    def compile(function):
+        def compiled(*args):
+            with Mode():
+                return function(*args)
+
+        return compiled
+
+    return compile
+
+
+relu = faulty(lambda func, result: result + 1 if func in (torch.relu, torch.Tensor.relu) else result)
+
+
+def subclass(function):
+    """A backend that forgets to wrap what it returns."""
+
+    def compiled(*args):
+        return tree_map_only(mylib.Scaled, lambda t: t.inner, function(*args))
+
+    return compiled
+
+
+def op(function):
+    """A backend that compiles the custom op wrongly."""
+
+    def compiled(*args):
+        kept, mylib.halve = mylib.halve, lambda x: kept(x) + 1
+        scope = function.__globals__
+        scope["mylib"] = mylib
+        try:
+            return function(*args)
+        finally:
+            mylib.halve = kept
+
+    return compiled
+'''
+
+STRATEGIES = """
+from aotcheck_strategies import Profile, Training, Writes, programs
+
+import mylib  # noqa: F401  # registers the subclass and the op
+
+FUNCTIONAL = {"writes": Writes.NOTHING, "training": Training.NOTHING, "second_call": 0, "trained_later": 0}
+
+
+def elementwise():
+    return programs(Profile(ops={"relu", "add", "mul", "view"}, wrappers=0, inside=0, **FUNCTIONAL))
+
+
+def wrapped():
+    return programs(Profile(wrappers=100, inside=0, **FUNCTIONAL))
+
+
+def halves():
+    return programs(Profile(ops={"mylib.halve", "add", "mul"}, wrappers=0, inside=0, **FUNCTIONAL))
+"""
 
 NIGHTLY = """
 reports = "reports"
 workers = 2
-
+""" + "".join(
+    f"""
 [[backend]]
-name = "mine:compile"
-strategy = "strategies:inference"
-examples = 100
+name = "mine:{bug}"
+strategy = "strategies:{stream}"
+examples = {examples}
 seed = 1
-minimize_time = "2m"
+minimize_time = "1m"
 """
+    for bug, stream, examples in (("relu", "elementwise", 50), ("subclass", "wrapped", 100), ("op", "halves", 50))
+)
 
 
 def main() -> None:
@@ -78,18 +180,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--torch", default="2.15.0")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/aotcheck-trial"))
-    told = parser.parse_args()
-    shutil.rmtree(told.folder, ignore_errors=True)
-    project = told.folder / "project"
+    asked = parser.parse_args()
+    shutil.rmtree(asked.folder, ignore_errors=True)
+    project = asked.folder / "project"
     project.mkdir(parents=True)
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(told.folder)]
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(asked.folder)]
     subprocess.run([*build, str(ROOT)], check=True)
-    (wheel,) = told.folder.glob("*.whl")
-    python = told.folder / "env" / "bin" / "python"
-    subprocess.run([UV, "venv", "-q", str(told.folder / "env")], check=True)
-    subprocess.run([UV, "pip", "install", "-q", "-p", str(python), f"torch=={told.torch}", str(wheel)], check=True)
-    (project / "mine.py").write_text(MINE)
-    (project / "nightly.toml").write_text(NIGHTLY)
+    (wheel,) = asked.folder.glob("*.whl")
+    python = asked.folder / "env" / "bin" / "python"
+    subprocess.run([UV, "venv", "-q", str(asked.folder / "env")], check=True)
+    subprocess.run([UV, "pip", "install", "-q", "-p", str(python), f"torch=={asked.torch}", str(wheel)], check=True)
+    written = {"mylib.py": MYLIB, "mine.py": MINE, "strategies.py": STRATEGIES, "nightly.toml": NIGHTLY}
+    for name, text in written.items():
+        (project / name).write_text(text)
 
     def aotcheck(*arguments: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -102,20 +205,26 @@ def main() -> None:
         return done.returncode, done.stdout + done.stderr
 
     found: dict[str, bool] = {}
-    status, said = aotcheck("check", "mine:fill", "--inputs", "mine:three", "--backend", "eager", "--only", "as given")
-    found["the custom op's schema lies"] = status == 1 and "mine.fill.default lies" in said
+    alone = ("--only", "as given")
+    status, said = aotcheck("check", "mylib:fill", "--inputs", "mylib:three", "--backend", "eager", *alone)
+    found["check: the custom op's schema lies"] = status == 1 and "mylib.fill.default lies" in said
     status, said = aotcheck(
-        "check", "mine:double", "--inputs", "mine:tagged", "--backend", "mine:compile", "--only", "as given"
+        "check", "mylib:negate", "--inputs", "mylib:one_scaled", "--backend", "mine:subclass", *alone
     )
-    found["the bug shows on the subclass"] = status == 1 and "differs" in said
-    first, said = aotcheck("nightly")
-    print(said)
-    found["the first night finds the bug"] = first == 1
-    second, said = aotcheck("nightly")
-    print(said)
-    found["the second night tells nothing as new"] = second == 0
+    found["check: the bug shows on the subclass"] = status == 1 and "differs" in said
+    statuses = []
+    for _ in range(2):
+        status, said = aotcheck("nightly")
+        print(said)
+        statuses.append(status)
     nights = [json.loads(path.read_text()) for path in sorted((project / "reports").glob("*/nightly.json"))]
-    found["both nights ran programs"] = len(nights) == 2 and all(run["programs"] for n in nights for run in n["runs"])
+    for run in nights[0]["runs"] if nights else ():
+        told = [bug for bug in run["signatures"] if not bug["known"]]
+        found[f"the first night finds the bug of {run['backend']}"] = len(told) > 0
+    found["the first night ends with 1, the second with 0"] = statuses == [1, 0]
+    again = [bug for run in nights[-1]["runs"] for bug in run["signatures"] if not bug["known"]]
+    found["the second night tells nothing as new"] = len(nights) == 2 and not again
+    found["each bug was found again"] = all(run["signatures"] for night in nights for run in night["runs"])
     for what, so in found.items():
         print(f"{'yes' if so else 'NO'}: {what}")
     sys.exit(0 if all(found.values()) else 1)

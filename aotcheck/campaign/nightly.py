@@ -347,9 +347,11 @@ def run(
 
 def _recall(config: Config, memory: Memory, stop: threading.Event, moved: Moved) -> Iterator[str]:
     """Replay what is remembered of the backends of this night; a line for each file that cannot be."""
-    jobs, most, runs = config.workers, config.memory, config.replay_runs
+    drawn = tuple(dict.fromkeys(job.strategy for job in config.jobs if job.strategy))
     for device, files in memory.files(job.backend for job in config.jobs).items():
-        for number, one in enumerate(Replay(files, (), device, jobs, memory=most, runs=runs, stop=stop).results(), 1):
+        limits = (config.workers, 60.0, config.memory, config.replay_runs)
+        engine = Replay(files, (), device, *limits, stop=stop, strategies=drawn)
+        for number, one in enumerate(engine.results(), 1):
             memory.replayed(one)
             moved("remembered", number, len(files))
             if one.status is Status.REJECTED:
@@ -384,10 +386,8 @@ def _replay(config: Config, stop: threading.Event, failures: list[str], moved: M
     if not files:
         failures.append(f"{config.corpus}: no files")
     engine = Replay(files, jobs=config.workers, memory=config.memory, runs=config.replay_runs, stop=stop)
-    seen = set[Path]()
     for one in engine.results():
-        seen.add(one.path)
-        moved("corpus", len(seen) - 1, len(files))
+        moved("corpus", files.index(one.path), len(files))
         shown = (one.judged.key, *one.judged.texts) if one.judged.key else ()
         yield ReplayedFile(str(one.path), one.backend, one.status.value, one.text, shown)
 

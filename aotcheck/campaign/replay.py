@@ -25,7 +25,9 @@ from pebble import ProcessExpired
 
 from aotcheck.backends import BackendError, require_device
 from aotcheck.campaign.corpus import Entry, Expected, backend_of, entry_of, resolved
+from aotcheck.campaign.generate import load_strategy
 from aotcheck.campaign.known import known_as, known_bugs
+from aotcheck.campaign.settings import SettingsError
 from aotcheck.campaign.signature import KnownBug
 from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome, check
@@ -115,6 +117,8 @@ class Replay:
         stop: set it to end it.
         corpus: the folder of known bugs, if there is one: a file that says nothing of what is expected is known where
             a campaign would say so.
+        strategies: imported before a file is judged, as ``module:attribute``; their modules may register ops and
+            subclasses that files name.
     """
 
     def __init__(
@@ -128,11 +132,12 @@ class Replay:
         runs: int = 1,
         stop: threading.Event | None = None,
         corpus: Path | None = None,
+        strategies: tuple[str, ...] = (),
     ) -> None:
         self.paths, self.backends, self.device, self.jobs = tuple(paths), backends, device, jobs
         self.timeout, self.memory, self.runs = timeout, memory, runs
         self.stop = stop or threading.Event()
-        self.corpus = corpus
+        self.corpus, self.strategies = corpus, strategies
         self._bugs: dict[str, tuple[KnownBug, ...]] = {}
 
     def results(self) -> Iterator[Replayed]:
@@ -192,7 +197,8 @@ class Replay:
 
     def _schedule(self, pool: Workers, one: _Waiting) -> Any:
         limit = self.timeout + START_ALLOWANCE
-        return pool.schedule(judge_file, args=(str(one.entry.path), one.backend, self.device), timeout=limit)
+        args = (str(one.entry.path), one.backend, self.device, self.strategies)
+        return pool.schedule(judge_file, args=args, timeout=limit)
 
     def _again(self, one: _Waiting) -> bool:
         """Whether another run is wanted: fewer than asked for, or a surprise that nobody has seen twice."""
@@ -231,12 +237,14 @@ class Replay:
         return Replayed(one.entry.path, one.backend, status, last, text, one.entry.issue, expected)
 
 
-def judge_file(path: str, backend: str, device: str) -> Judged:
+def judge_file(path: str, backend: str, device: str, strategies: tuple[str, ...]) -> Judged:
     """Judge a file in this fresh process."""
     try:
+        for strategy in strategies:
+            load_strategy(strategy)
         parsed, on = parse_file(Path(path)), require_device(device)
         compiled = resolved(parsed, backend)
-    except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
+    except (ProgramSyntaxError, UnknownOpError, BackendError, SettingsError) as error:
         return Judged(rejected=str(error))
     for index, call in enumerate(parsed.program.calls):
         if call.inputs is not None:

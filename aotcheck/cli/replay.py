@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
 @click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one program.")
 @click.option("--memory", type=Gibibytes(), default="6", show_default=True, help="GiB for one process.")
+@click.option("--strategy", "strategies", multiple=True, help="Imported first: it registers ops that the files name.")
 @click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="To see what is flaky.")
 @click.option("--quiet", is_flag=True, help="Say nothing of files that are as expected.")
 def replay(
@@ -45,6 +46,7 @@ def replay(
     jobs: int | None,
     timeout: float,
     memory: float,
+    strategies: tuple[str, ...],
     runs: int,
     quiet: bool,
 ) -> None:
@@ -55,15 +57,19 @@ def replay(
     or fixed, 2 if a file is no program.
     """
     from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.campaign import SettingsError
+    from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.replay import Replay, exit_status
     from aotcheck.report.progress import counting
 
-    require_importable(*backends)
+    require_importable(*backends, *strategies)
     try:
+        for strategy in strategies:
+            load_strategy(strategy)
         require_device(device)
         for backend in backends:
             resolve(backend)
-    except BackendError as error:
+    except (BackendError, SettingsError) as error:
         raise Usage(str(error)) from error
     stop, found = threading.Event(), list["Replayed"]()
     folder = corpus_folder(corpus)
@@ -73,7 +79,7 @@ def replay(
         paths = (corpus,)
     files = program_files(paths)
     cores = jobs or len(os.sched_getaffinity(0))
-    engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop, folder)
+    engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop, folder, strategies)
     with stopping_on_interrupt(stop), counting("files", len(files)) as moved:
         for one in engine.results():
             found.append(one)

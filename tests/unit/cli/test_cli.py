@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -219,3 +222,31 @@ def test_findings_are_told_of_though_no_report_can_be_written(tmp_path: Path, mo
     assert result.exit_code == 1, result.output
     assert "No space left on device" in result.stderr
     assert run("fuzz", *SMALL, "--out", tmp_path / "right").exit_code == 3
+
+
+def test_replay_knows_the_ops_that_a_strategy_registers(tmp_path: Path) -> None:
+    (tmp_path / "mylib.py").write_text(
+        "import torch\n"
+        "from aotcheck.program.ops import Group, entry\n"
+        "from strategies import programs\n\n\n"
+        "def double(x):\n    return x * 2\n\n\n"
+        'entry("mylib.double", "self", Group.POINTWISE, function=double)\n'
+        "stream = programs()\n"
+    )
+    source = emit(ALIASED_VIEWS, {"backend": "eager"})
+    body = source.index("def f(")
+    used = source[:body] + source[body:].replace("    return ", "    w0 = mylib.double(x0)\n    return ", 1)
+    (tmp_path / "file.py").write_text(used)
+
+    def replayed(*options: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "aotcheck.cli", "replay", "file.py", "--jobs", "1", *options]
+        path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    status, said = replayed()
+    assert status == 2
+    assert "'mylib.double' is not in the" in said
+    status, said = replayed("--strategy", "mylib:stream")
+    assert (status, said) == (0, "file.py: eager: agrees\n")
