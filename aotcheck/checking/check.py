@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -124,7 +124,8 @@ class _Trial:
         self.backend.reset()
         before = dict(self.backend.refusals())
         whole = Promise.MODULES in self.backend.promises
-        compiled = self.run(self.subject.as_module(self.backend.compile) if whole else self.backend.compile)
+        alike = () if Promise.ALIASING in self.backend.promises else eager
+        compiled = self.run(self.subject.as_module(self.backend.compile) if whole else self.backend.compile, alike)
         reasons = [r for r, n in self.backend.refusals().items() if n > before.get(r, 0)]
         reasons += [seen.raised.refusal for seen in compiled if seen.raised is not None and seen.raised.refusal]
         if reasons:
@@ -144,9 +145,12 @@ class _Trial:
             refused_at_once=at_once,
         )
 
-    def run(self, compile_function: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[Observation]:
-        """What one path shows."""
+    def run(
+        self, compile_function: Callable[[Callable[..., Any]], Callable[..., Any]], alike: Sequence[Observation] = ()
+    ) -> list[Observation]:
+        """What one path shows; ``alike`` is as in ``observe``."""
         run = UserRun(self.subject, self.variation, compile_function, self.program, self.device)
+        run.alike = alike
         return list(run.observations())
 
     def first_difference(self, eager: list[Observation], other: list[Observation]) -> tuple[Difference, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,13 +99,24 @@ class _Step:
                 torch.set_grad_enabled(before.grad_mode)
 
 
-def observe(program: Program, compile_function: Compile, device: torch.device) -> Iterator[Observation]:
+def observe(
+    program: Program, compile_function: Compile, device: torch.device, alike: Sequence[Observation] = ()
+) -> Iterator[Observation]:
     """Run ``program`` on a compiled path, one observation per step: each call and all that is done around it.
 
     The caller may stop early: nothing runs that has not been asked for. After a call that raises, its steps are left
     out but for backwards of earlier calls, and the next call is made.
+
+    Args:
+        program: what to run.
+        compile_function: the path.
+        device: where.
+        alike: what eager showed, for a path that does not promise aliasing: backwards begin at the outputs at which
+            eager's began, even if other ones are the same object here.
     """
-    yield from Run(program, compile_function, device).observations()
+    run = Run(program, compile_function, device)
+    run.alike = alike
+    yield from run.observations()
 
 
 class Run:
@@ -119,6 +130,7 @@ class Run:
         self.broken = False
         self.made: Counter[Phase] = Counter()
         self.steps = 0
+        self.alike: Sequence[Observation] = ()
 
     def build(self, index: int, previous: BuiltCall | None) -> BuiltCall:
         """The arguments of a call; ``previous`` are those of the call before."""
@@ -159,6 +171,7 @@ class Run:
         if step.error is None:
             try:
                 scene.returned(result)
+                scene.distinct = self.distinct(len(self.scenes) - 1)
             except Exception as error:
                 step.error = self.unobservable(error)
         yield self.look(step, Phase.FORWARD, scene)
@@ -170,6 +183,17 @@ class Run:
             left_out = self.broken and isinstance(made, Backward)
             if not left_out and ago < len(self.scenes) and (ago or step.error is None):
                 yield self.step(made, self.scenes[-1 - ago])
+
+    def distinct(self, call: int) -> list[str] | None:
+        """The outputs that were objects of their own in eager's call, by name; None if eager's does not matter."""
+        shown = next((o for o in self.alike if o.call == call and o.phase is Phase.FORWARD), None)
+        if shown is None:
+            return None
+        first: dict[str, str] = {}
+        for t in shown.snapshot.tensors:
+            if t.role is Role.OUTPUT:
+                first.setdefault(t.identity, t.name)
+        return list(first.values())
 
     def forward(self, scene: Scene) -> object:
         """The function itself, compiled when it is first called."""

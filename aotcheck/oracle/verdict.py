@@ -134,7 +134,9 @@ class _Check:
 
     def _first_difference(self, reference: Reference) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""
-        for index, compiled in enumerate(upto(observe(self.program, self.backend.compile, self.device), self.calls)):
+        alike = () if Promise.ALIASING in self.backend.promises else reference.eager
+        steps = observe(self.program, self.backend.compile, self.device, alike)
+        for index, compiled in enumerate(upto(steps, self.calls)):
             expected = reference.eager[index]
             self.eager_refuses |= expected.phase is Phase.FORWARD and expected.raised is not None
             if reason := _refusal(expected, compiled, self.backend):

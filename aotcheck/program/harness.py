@@ -139,6 +139,7 @@ class Scene:
     def __init__(self, args, inputs):
         self.args, self.inputs, self.outputs, self.structure, self.constants = args, inputs, {}, "", {}
         self.results, self.cotangents, self.result = [], [], ()
+        self.distinct = None  # names of the outputs that backwards may begin at; None: each object once
 
     def returned(self, result):
         """Take the result of the call."""
@@ -170,6 +171,9 @@ class Scene:
     def roots(self, of):
         """The tensors that a backward may begin at."""
         outputs, results = differentiable(self.outputs.values()), differentiable(self.results)
+        if self.distinct is not None:
+            chosen = [self.outputs[name] for name in self.distinct if name in self.outputs]
+            outputs = [t for t in chosen if t.requires_grad]
         if of == "penalty":
             parts = [(t * t).sum() for t in self.results if t is not None]
             return differentiable([sum([t.sum() for t in outputs if readable(t)], sum(parts))] if parts else [])

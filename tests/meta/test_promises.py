@@ -181,6 +181,24 @@ def test_gradients_that_are_not_promised_are_not_asked_for_but_the_forward_is_ru
     assert difference.oracle is OracleKind.VALUES
 
 
+@pytest.mark.parametrize("fault", [planted.identity, copied, planted.on_result(lambda r: (r[0], r[0]))])
+def test_backwards_begin_at_eagers_outputs_whichever_are_the_same_object(fault: Callable[[Function], Function]) -> None:
+    """``(v, v)`` is one root, and ``(v, a view of it)`` two, also where a backend returns two objects or one."""
+    once = program(op("v0", "torch.mul", X, 2), outputs=pair("v0", "v0"), requires_grad=True, backward=True)
+    twice = program(
+        op("v0", "torch.mul", X, 2),
+        op("v1", "Tensor.view", Ref("v0"), TupleExpr((Literal(4),))),
+        outputs=pair("v0", "v1"),
+        requires_grad=True,
+        backward=True,
+    )
+    for made in (once, twice):
+        verdict = judged(made, fault, Promise.ALIASING)
+        assert (verdict.outcome, verdict.hard) == (Outcome.AGREES, ())
+    wrong = planted.on_result(lambda r: (r[0], r[1] * 1.5))
+    assert judged(twice, wrong, Promise.ALIASING).outcome is Outcome.DIFFERS
+
+
 def test_a_program_that_differentiates_inside_needs_gradients() -> None:
     inside = program(
         op("v0", "torch.mul", X, 2),
