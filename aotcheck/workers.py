@@ -135,7 +135,7 @@ def processes(*preloaded: str) -> BaseContext:
     Args:
         preloaded: modules that the server imports besides.
     """
-    forkserver.set_forkserver_preload(["torch", DYNAMO, *preloaded])
+    forkserver.set_forkserver_preload(["aotcheck.forked", "torch", DYNAMO, *preloaded])
     resource_tracker.ensure_running()  # which the server's start would do, and let Ctrl-C through again
     with _no_interrupt(), _one_thread():
         forkserver.ensure_running()

@@ -52,7 +52,6 @@ from tests.meta.planted_plans import (
     wrong_if,
 )
 from tests.meta.small import OUTPUT, X, op, pair, program
-from tests.meta.test_scripts_agree import shown_by_oracles, shown_by_script
 
 K = OracleKind
 CPU = torch.device("cpu")
@@ -333,9 +332,6 @@ def test_a_plan_shows_a_fault_that_one_backward_would_not(plan: Plan) -> None:
     verdict = check(plan.program, backend, CPU)
     assert verdict.outcome is Outcome.DIFFERS
     assert (plan.kind, plan.place) in {(d.oracle, d.place.klass) for d in verdict.hard}, [d.text for d in verdict.hard]
-    oracles, script = shown_by_oracles(plan.program, backend), shown_by_script(plan.program, backend)
-    assert set(script) == set(oracles)
-    assert script[:1] == oracles[:1]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name.replace(" ", "-"))
@@ -367,7 +363,6 @@ def gets_further(fn: Any) -> Any:
 def test_what_a_backward_had_accumulated_when_it_raised_is_nobodys_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Backend("planted", gets_further)
     assert check(RAISES, backend, CPU).outcome is Outcome.AGREES
-    assert shown_by_script(RAISES, backend) == []
     monkeypatch.setattr(execute, "forget", lambda scenes: None)
     (difference,) = check(RAISES, backend, CPU).hard
     assert str(difference.key) == "(gradient-none, gradient after probe)"
@@ -446,7 +441,7 @@ def test_zero_times_infinity_shows_an_undefined_cotangent_taken_for_zeros() -> N
     infinite = op("v1", "torch.mul", X, Literal(float("inf")))
     base = dataclasses.replace(BOTH, body=(BOTH.body[0], infinite))
     (first,) = check(with_steps(base, ALL), Backend("zeros", materializes), CPU).hard
-    assert str(first.key) == "(values, gradient after backward)"
+    assert str(first.key) == "(values, gradient after backward, infinite or NaN)"
     assert first.compiled == "nan"
 
 

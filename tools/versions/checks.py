@@ -143,15 +143,16 @@ def _fuzz(piece: Piece, python: Path, jobs: int, folder: Path) -> Result:
 
 def read_fuzz(events: Path, piece: Piece, code: int, end: str) -> Result:
     """The result of a campaign whose events are in the file ``events``, which ended with exit code ``code``."""
-    judged, wrong = 0, []
+    judged, finished, wrong = 0, False, []
     for line in events.read_text(encoding="utf-8").splitlines() if events.exists() else ():
         event = json.loads(line)
+        finished |= event["event"] == "RunFinished" and event.get("ending") == "done"
         if event["event"] == "ProgramChecked":
-            judged += 1
+            judged += 1  # programs that equal one before are not judged again
             if event["outcome"] == "differs":
                 where = f"{piece.check.value}, seed {piece.number}, block {event['block']}, program {event['index']}"
                 wrong.append(f"{where}: {' · '.join(event['texts']) or event['hard']}")
-    whole = judged >= piece.programs and code in (0, 1)
+    whole = finished and code in (0, 1)
     if code == 1 and not wrong:
         wrong.append(f"{piece.check.value}, seed {piece.number}: {end}")  # a worker that died, say
     return Result(judged, tuple(wrong), broken="" if whole else end)

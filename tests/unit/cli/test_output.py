@@ -31,7 +31,13 @@ def start(*arguments: str, **changed: str) -> subprocess.Popen[str]:
         env=environment,
         cwd=ROOT,
         start_new_session=True,
+        preexec_fn=hear_ctrl_c,
     )
+
+
+def hear_ctrl_c() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("replay",), ("fuzz", *SMALL, "--examples", "1")], ids=" ".join)
@@ -67,7 +73,10 @@ def test_ctrl_c_while_a_run_starts_ends_with_3_and_without_a_traceback(tmp_path:
     )
     time.sleep(seconds)
     os.killpg(command.pid, signal.SIGINT)
-    printed, errors = command.communicate()
+    try:
+        printed, errors = command.communicate(timeout=120)
+    finally:
+        command.kill()
     assert command.returncode == 3 or (command.returncode == 1 and "finding" in printed)
     assert "Traceback" not in printed + errors
     assert "interrupted" in printed + errors

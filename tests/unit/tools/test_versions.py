@@ -23,9 +23,12 @@ def _event(outcome: str, index: int) -> str:
     )
 
 
+FINISHED = '{"event": "RunFinished", "ending": "done"}'
+
+
 def test_programs_that_differ_are_wrong(tmp_path: Path):
     events = tmp_path / "run.jsonl"
-    events.write_text("\n".join([_event("agrees", 0), _event("differs", 1), '{"event": "RunFinished"}']))
+    events.write_text("\n".join([_event("agrees", 0), _event("differs", 1), FINISHED]))
     assert read_fuzz(events, PIECE, 1, "") == Result(2, ("programs, seed 3, block 0, program 1: values of x",))
 
 
@@ -34,6 +37,14 @@ def test_a_campaign_that_judged_too_little_is_no_clean_one(tmp_path: Path, code:
     events = tmp_path / "run.jsonl"
     events.write_text(_event("agrees", 0))
     assert read_fuzz(events, PIECE, code, "exit code: why").broken == "exit code: why"
+
+
+def test_a_campaign_in_which_programs_were_equal_is_whole(tmp_path: Path):
+    events = tmp_path / "run.jsonl"
+    events.write_text("\n".join([_event("agrees", 0), FINISHED]))
+    assert read_fuzz(events, PIECE, 0, "exit code 0") == Result(1)
+    events.write_text("\n".join([_event("agrees", 0), FINISHED.replace("done", "interrupted")]))
+    assert read_fuzz(events, PIECE, 0, "exit code 0").broken == "exit code 0"
 
 
 def test_a_finding_that_no_program_shows_is_wrong_too(tmp_path: Path):
