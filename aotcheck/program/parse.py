@@ -1,8 +1,7 @@
 """Read a script back into a program with ``ast`` and a whitelist; nothing of the file is executed.
 
 A corpus file may come from a stranger. What is not on the whitelist is an error that says where, what and what to
-do; the size
-of the file, its nesting, its numbers and its names are bounded before anything else looks at them.
+do; the size of the file, its nesting, its numbers and its names are bounded before anything else looks at them.
 """
 
 from __future__ import annotations
