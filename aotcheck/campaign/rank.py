@@ -1,0 +1,119 @@
+"""In which order findings are told: that in which a maintainer of the backend would want them.
+
+Note [Rank]
+    First by what the difference does to somebody's program (:class:`Impact`); then a program that eager refuses comes
+    after one that it does not refuse, and one that needs a second call after one that does not; then by how likely
+    people write such a program (:mod:`aotcheck.campaign.oddity`, then its size); then by how many findings show it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from aotcheck.campaign.oddity import oddity
+from aotcheck.campaign.titles import Seen, title
+from aotcheck.minimize.size import size
+from aotcheck.oracle import CoarseKey, OracleKind, Role
+from aotcheck.program import Program
+
+__all__ = ["Impact", "Rank", "impact_of", "rank_of", "title"]
+
+
+class Impact(IntEnum):
+    """What a difference does to a program that has it, the gravest first."""
+
+    WRONG = 0
+    """Outputs or gradients are silently wrong."""
+    CRASH = 1
+    """The process dies, hangs, takes all memory, or is of no use afterwards."""
+    LOST = 2
+    """An input, the random number generator, global state or a hook is not left as eager leaves it."""
+    RAISES = 3
+    """An error that eager does not raise, or another one."""
+    PERMITS = 4
+    """No error where eager raises one."""
+    SHARING = 5
+    """Tensors share memory, or are one object, where they should not, or the other way round: later writes go wrong."""
+    METADATA = 6
+    """Anything else about a tensor that can be asked."""
+
+    @property
+    def words(self) -> str:
+        """How reports call it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Impact.WRONG: "silently wrong",
+    Impact.CRASH: "crash or hang",
+    Impact.LOST: "lost mutation",
+    Impact.RAISES: "raises",
+    Impact.PERMITS: "does not raise",
+    Impact.SHARING: "aliasing",
+    Impact.METADATA: "metadata",
+}
+
+_DEADLY = {OracleKind.CRASH, OracleKind.TIMEOUT, OracleKind.MEMORY, OracleKind.POISONING}
+_EFFECTS = {OracleKind.GLOBAL_STATE, OracleKind.RNG, OracleKind.STORAGE_SIZE}
+_RESULTS = {
+    OracleKind.VALUES,
+    OracleKind.GRADIENT_NONE,
+    OracleKind.STRUCTURE,
+    OracleKind.CONSTANT,
+    OracleKind.SHAPE,
+    OracleKind.DTYPE,
+}
+_GEOMETRY = {OracleKind.STRIDE, OracleKind.STORAGE_OFFSET}
+
+
+def impact_of(key: CoarseKey) -> Impact:
+    """The impact of a difference under ``key``."""
+    kind, of_input = OracleKind(key.oracle), Seen.of(key).thing == Role.INPUT.value
+    if kind in _DEADLY:
+        return Impact.CRASH
+    if kind is OracleKind.EXCEPTION:
+        return Impact.PERMITS if key.error.startswith("missing ") else Impact.RAISES
+    if kind in _RESULTS:
+        return Impact.LOST if of_input else Impact.WRONG
+    if kind in _EFFECTS or kind is OracleKind.HOOK or (kind in _GEOMETRY and of_input):
+        return Impact.LOST
+    return Impact.SHARING if kind in (OracleKind.IDENTITY, OracleKind.ALIASING) else Impact.METADATA
+
+
+@dataclass(frozen=True, order=True)
+class Rank:
+    """Where a finding stands among others; the smaller, the earlier it is told. Compared as a tuple.
+
+    Args:
+        impact: what it does.
+        refused: eager raises too.
+        later: it takes a second call.
+        oddity: how unlikely such a program is.
+        lines: how much there is to read.
+        rarity: the number of findings of it, negative.
+    """
+
+    impact: Impact
+    refused: bool
+    later: bool
+    oddity: int
+    lines: int
+    rarity: int
+
+
+UNREAD = 1_000
+"""The oddity and size of what nobody could minimize."""
+
+
+def rank_of(key: CoarseKey, program: Program | None, findings: int = 1) -> Rank:
+    """The rank of what ``findings`` findings show under ``key``.
+
+    Args:
+        key: the coarse key.
+        program: what shows it; None where there is none to read, which goes behind what can be read.
+        findings: how many there are.
+    """
+    seen = Seen.of(key)
+    odd, lines = (UNREAD, UNREAD) if program is None else (oddity(program), size(program).lines)
+    return Rank(impact_of(key), seen.both_raise, seen.later, odd, lines, -findings)

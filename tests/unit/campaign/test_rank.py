@@ -1,0 +1,169 @@
+"""Findings are told in the order in which a maintainer would want them, in words that a maintainer understands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotcheck.campaign.corpus import entries
+from aotcheck.campaign.oddity import oddity
+from aotcheck.campaign.rank import Impact, impact_of, rank_of
+from aotcheck.campaign.titles import Seen, title
+from aotcheck.oracle import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.program import GradMode, Program, Ref
+from tests.meta.small import DOUBLE, INPUT, MUTATES, TRAINED, VIEW, X, op, program
+
+CORPUS = Path(__file__).parents[3] / "corpus"
+CUMSUM = program(op("v0", "torch.cumsum", X, 0), requires_grad=True, backward=True)
+SPLIT = program(op("v0", "torch.split", X, 2))
+SET = program(op(None, "Tensor.set_", X), op("v0", "torch.mul", X, 2))
+THREE = program(op("v0", "torch.neg", X), op(None, "Tensor.set_", X), op("v1", "torch.sin", X), outputs=Ref("v1"))
+K = OracleKind
+
+
+def seen(
+    kind: OracleKind,
+    role: Role,
+    eager: str = "1",
+    compiled: str = "2",
+    error: str = "",
+    phase: Phase = Phase.FORWARD,
+    call: int = 0,
+    failed: bool = False,
+    relation: str = "",
+    deviation: Deviation = Deviation.PLAIN,
+) -> Difference:
+    place = Place(role, role.value, call, phase, relation, failed)
+    return Difference(kind, Severity.HARD, place, eager, compiled, error, deviation)
+
+
+def said(difference: Difference, shown_by: Program = DOUBLE) -> str:
+    return title(difference.text, difference.key, shown_by)
+
+
+NOTHING = "raises nothing"
+TITLES = [
+    (seen(K.VALUES, Role.GRADIENT, phase=Phase.BACKWARD), CUMSUM, "a gradient of torch.cumsum is silently wrong"),
+    (
+        seen(K.VALUES, Role.RESULT, phase=Phase.DOUBLE_GRAD, call=1),
+        CUMSUM,
+        "a second derivative of torch.cumsum is silently wrong, in a later call",
+    ),
+    (seen(K.VALUES, Role.OUTPUT), DOUBLE, "an output of torch.mul is silently wrong"),
+    (seen(K.VALUES, Role.OUTPUT, deviation=Deviation.ROUNDING), DOUBLE, "an output of torch.mul is less exact than "),
+    (
+        seen(K.VALUES, Role.INPUT, failed=True),
+        MUTATES,
+        "what Tensor.add_ followed by torch.mul writes to an input is lost or wrong, although it raises as in eager",
+    ),
+    (
+        seen(K.EXCEPTION, Role.CALL, NOTHING, "raises IndexError('x')", "IndexError: x"),
+        SPLIT,
+        "torch.split raises IndexError, eager does not",
+    ),
+    (
+        seen(K.EXCEPTION, Role.CALL, "raises ValueError('y')", "raises a.b.IndexError('x')", "a.b.IndexError: x"),
+        SPLIT,
+        "torch.split raises IndexError where eager raises ValueError",
+    ),
+    (
+        seen(K.EXCEPTION, Role.CALL, "raises RuntimeError('y')", NOTHING, "missing RuntimeError: y", Phase.BACKWARD),
+        SPLIT,
+        "the backward of torch.split does not raise RuntimeError, eager's does",
+    ),
+    (
+        seen(K.REQUIRES_GRAD, Role.OUTPUT, "True", "False"),
+        DOUBLE,
+        "an output of torch.mul has another requires_grad (False, in eager True)",
+    ),
+    (seen(K.GRADIENT_NONE, Role.GRADIENT, "torch.float32", "None"), TRAINED, "a gradient of torch.mul is missing"),
+    (
+        seen(K.ALIASING, Role.OUTPUT, relation="output-input vs none"),
+        VIEW,
+        "an output of Tensor.view shares no memory with an input, in eager it does",
+    ),
+    (
+        seen(K.IDENTITY, Role.OUTPUT, relation="none vs output-output"),
+        VIEW,
+        "an output of Tensor.view is another output, in eager it is not",
+    ),
+    (seen(K.CRASH, Role.PROCESS, error="killed by SIGSEGV"), SET, "kills the process (killed by SIGSEGV)"),
+    (seen(K.VALUES, Role.OUTPUT), THREE, "an output of Tensor.set_ with 2 other ops is silently wrong"),
+]
+
+
+@pytest.mark.parametrize(("difference", "shown_by", "words"), TITLES, ids=[words for _, _, words in TITLES])
+def test_a_title_says_which_op_and_what_is_wrong(difference: Difference, shown_by: Program, words: str) -> None:
+    assert words in said(difference, shown_by)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OracleKind if kind is not K.EXCEPTION], ids=lambda kind: kind.value)
+@pytest.mark.parametrize("role", list(Role), ids=lambda role: role.value)
+def test_every_difference_has_a_title_in_one_line(kind: OracleKind, role: Role) -> None:
+    words = said(seen(kind, role, "long " * 99, "other\n" * 99))
+    assert "torch.mul" in words or role is Role.HOOK
+    assert len(words) < 200 and "\n" not in words
+
+
+def test_every_place_can_be_taken_apart() -> None:
+    for phase in Phase:
+        for role in Role:
+            for failed in (False, True):
+                for call in (0, 1):
+                    kind = K.EXCEPTION if role is Role.CALL else K.VALUES
+                    key = seen(kind, role, phase=phase, call=call, failed=failed).key
+                    found = Seen.of(key)
+                    assert (found.after, found.both_raise, found.later) == (phase, failed, bool(call))
+
+
+GRAVEST_FIRST = [
+    seen(K.VALUES, Role.GRADIENT, phase=Phase.BACKWARD),
+    seen(K.CRASH, Role.PROCESS),
+    seen(K.VALUES, Role.INPUT),
+    seen(K.EXCEPTION, Role.CALL, error="IndexError: x"),
+    seen(K.EXCEPTION, Role.CALL, error="missing IndexError: x"),
+    seen(K.ALIASING, Role.OUTPUT, relation="output-input vs none"),
+    seen(K.REQUIRES_GRAD, Role.OUTPUT),
+]
+
+
+def test_the_gravest_impact_is_told_first() -> None:
+    ranks = [rank_of(one.key, DOUBLE) for one in GRAVEST_FIRST]
+    assert ranks == sorted(ranks)
+    assert [rank.impact for rank in ranks] == list(Impact)
+    assert all(impact.words for impact in Impact)
+
+
+def test_every_kind_has_an_impact() -> None:
+    for kind in OracleKind:
+        assert impact_of(seen(kind, Role.OUTPUT).key) in Impact
+    assert impact_of(seen(K.SHAPE, Role.INPUT).key) is Impact.LOST
+    assert impact_of(seen(K.SHAPE, Role.OUTPUT).key) is Impact.WRONG
+    assert impact_of(seen(K.STRIDE, Role.OUTPUT).key) is Impact.METADATA
+
+
+def test_of_one_impact_what_people_write_is_told_first() -> None:
+    key = seen(K.VALUES, Role.OUTPUT).key
+    subclass = replace(DOUBLE, calls=(replace(DOUBLE.calls[0], grad_mode=GradMode.INFERENCE),))
+    programs = [DOUBLE, MUTATES, replace(DOUBLE, calls=(replace(DOUBLE.calls[0], steps=(INPUT,)),)), SET]
+    ranks = [rank_of(key, shown_by) for shown_by in programs]
+    assert ranks == sorted(ranks) and len(set(ranks)) == len(ranks)
+    assert rank_of(key, DOUBLE, findings=9) < rank_of(key, DOUBLE) < rank_of(key, subclass) < rank_of(key, None)
+    later = seen(K.VALUES, Role.OUTPUT, call=1).key
+    refused = seen(K.VALUES, Role.OUTPUT, failed=True).key
+    assert rank_of(key, SET) < rank_of(later, DOUBLE) < rank_of(refused, DOUBLE)
+
+
+def test_what_hardly_anybody_writes_is_odder() -> None:
+    assert oddity(DOUBLE) == 0 and oddity(TRAINED) == 0
+    assert oddity(MUTATES) == 0, "a write to an input is usual"
+    assert 0 < oddity(program(op("v0", "torch.mul", X, 2), dtype="complex64")) < oddity(SET)
+
+
+def test_the_corpus_has_titles_that_fit_a_line() -> None:
+    words = [
+        title("", CoarseKey("values", "output"), entry.program) for entry in list(entries(CORPUS))[::20] if entry.keys
+    ]
+    assert len(words) > 20 and max(map(len, words)) < 160
