@@ -119,6 +119,32 @@ def test_replay_of_a_device_that_is_not_there_is_named(script: Path) -> None:
     assert_one_line(run("replay", script, "--backend", "nope"), "unknown backend 'nope'")
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            "no_such_package.module:compile",
+            "importing 'no_such_package.module' failed: No module named 'no_such_package'",
+        ),
+        ("refuses_to_load:compile", "importing 'refuses_to_load' failed: no compiler here"),
+    ],
+)
+def test_replay_on_a_backend_that_cannot_be_imported_is_a_usage_error(
+    spec: str, said: str, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = script.parent / "modules"
+    modules.mkdir()
+    (modules / "refuses_to_load.py").write_text("raise OSError('no compiler here')\n")
+    monkeypatch.syspath_prepend(modules)
+    asked = run("replay", script, "--backend", spec)
+    assert_one_line(asked, f"backend '{spec}': {said}")
+    assert asked.stdout == "", "no word of the file: it was not judged"
+    script.write_text(emit(ALIASED_VIEWS, {"backend": spec}))
+    in_header = run("replay", script)
+    assert_one_line(in_header, str(script), f"backend '{spec}': {said}")
+    assert in_header.stdout == ""
+
+
 def test_replay_names_an_op_that_is_not_registered(script: Path) -> None:
     script.write_text(script.read_text().replace("torch.mul", "torch.special.erfcx"))
     assert_one_line(run("replay", script), f"{script}:", "torch.special.erfcx", "not in the op table")
