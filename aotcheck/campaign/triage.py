@@ -5,6 +5,7 @@ Note [Known bugs are not repeated]
     by now, from the corpus or from an earlier finding, and makes all the calls of its minimized program, is probably
     that bug: it goes to the end of the queue, and what is still there when time is up is counted under that signature.
     Probably, since a bug may hide behind another: some of each coarse key are minimized all the same if there is time.
+    A finding that no known bug explains is minimized however many of its coarse key have been.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpE
 __all__ = ["MOST_PER_KEY", "Triage"]
 
 MOST_PER_KEY = 3
-"""As many findings of one coarse key are minimized."""
+"""When as many findings of one coarse key are done, those that a known bug explains are not minimized any more."""
 
 FINDING_SECONDS = 120.0
 """What minimizing one finding may take."""
@@ -112,14 +113,12 @@ class Triage:
 
     def _next(self) -> FindingWritten | None:
         """The finding to minimize next: of the coarse key that has had the least, not explained before explained."""
-        allowed = [f for f in self._waiting.values() if self._tried[f.key] < MOST_PER_KEY]
-        allowed.sort(key=lambda f: self._tried[f.key])  # stable: else in the order in which they were found
         explained: list[FindingWritten] = []
-        for finding in allowed:
+        for finding in sorted(self._waiting.values(), key=lambda f: self._tried[f.key]):  # stable: else as found
             if self._explains(finding) is None:
                 return finding
             explained.append(finding)
-        return explained[0] if explained else None
+        return next((finding for finding in explained if self._tried[finding.key] < MOST_PER_KEY), None)
 
     def _explains(self, finding: FindingWritten) -> KnownBug | None:
         """The known bug that ``finding`` probably is, see Note [Known bugs are not repeated]."""

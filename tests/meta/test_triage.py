@@ -108,6 +108,20 @@ def test_findings_of_one_bug_have_one_signature(tmp_path: Path) -> None:
     assert parse_file(Path(path)).header["skeleton"] == signed[0].skeleton
 
 
+def test_findings_that_no_known_bug_explains_are_all_minimized(tmp_path: Path) -> None:
+    told = settings(tmp_path, "tests.unit.minimize.planted:four_values", minimize_seconds=300.0)
+    wrong = [
+        op("v0", "torch.neg", X),
+        op("v0", "torch.cumsum", X, 0),
+        op("v0", "torch.sum", X),
+        op("v0", "torch.amax", X),
+    ]
+    assert len(wrong) > MOST_PER_KEY
+    events = triaged(told, [finding(told, i, program(statement, size=(2,))) for i, statement in enumerate(wrong)])
+    signed = [event for event in events if isinstance(event, FindingSigned)]
+    assert len(signed) == len({event.skeleton for event in signed}) == len(wrong)
+
+
 def test_a_finding_that_shows_nothing_when_it_runs_alone_is_flaky(tmp_path: Path) -> None:
     told = settings(tmp_path, "eager", minimize_seconds=60.0)
     (event,) = triaged(told, [finding(told, 0, DOUBLE)])

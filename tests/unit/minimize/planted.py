@@ -105,3 +105,4 @@ def refuses_two(fn: Callable[..., Any]) -> Callable[..., Any]:
 two_views = both("slice_copies", "detach_forgets")
 two_values = both("neg_wrong", "cumsum_wrong")
 two_writes = both("masked_fill_lost", "zero_lost")
+four_values = both("neg_wrong", "cumsum_wrong", "sum_wrong", "amax_wrong")
