@@ -95,7 +95,7 @@ def triaged(told: Settings, findings: list[FindingWritten]) -> list[Event]:
 
 
 def test_findings_of_one_bug_have_one_signature(tmp_path: Path) -> None:
-    told = settings(tmp_path, DOUBLES, minimize_seconds=120.0)
+    told = settings(tmp_path, DOUBLES, minimize_seconds=300.0)
     drawn = [program(op("v0", "torch.mul", X, n + 2), size=(n + 2,)) for n in range(MOST_PER_KEY + 2)]
     events = triaged(told, [finding(told, i, p) for i, p in enumerate(drawn)])
     signed = [e for e in events if isinstance(e, FindingSigned)]
