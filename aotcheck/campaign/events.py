@@ -223,6 +223,23 @@ class ProgramFailed:
 
 
 @dataclass(frozen=True)
+class BugReported:
+    """A report that can be posted has been tried to write for a signature.
+
+    Args:
+        minimized: the minimized program of the signature.
+        path: the report; empty where the program showed nothing.
+        script: whether a script of plain torch shows the difference.
+        reason: why there is no script, or no report.
+    """
+
+    minimized: str
+    path: str
+    script: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class BlockFailed:
     """A block cannot be run; neither a program nor a backend is to blame."""
 
@@ -279,6 +296,7 @@ Event = (
     | FindingSigned
     | FindingExplained
     | FindingFlaky
+    | BugReported
     | WorkerDied
     | ProgramFailed
     | BlockFailed

@@ -34,6 +34,7 @@ class Settings:
         folder: the run's folder, ``reports/<run>``.
         first_block: the first block to run.
         minimize_seconds: how long findings may be minimized once all programs have run; 0 to leave that out.
+        reports: for how many signatures, the first by rank, a report that can be posted is written.
         script_seconds: how long the first scripts of coarse keys may run; None for a tenth of the run's time.
         inspection: as ``minimize.Subject`` takes it.
         corpus: the folder of known bugs, if there is one.
@@ -54,6 +55,7 @@ class Settings:
     folder: Path
     first_block: int = 0
     minimize_seconds: float = 0.0
+    reports: int = 0
     script_seconds: float | None = None
     inspection: str = ""
     corpus: Path | None = None
@@ -75,6 +77,11 @@ class Settings:
     def signatures(self) -> Path:
         """Where the minimized programs are, one for each signature."""
         return self.folder / "signatures"
+
+    @property
+    def bugs(self) -> Path:
+        """Where the reports are that can be posted, each under the name of its minimized program."""
+        return self.folder / "bugs"
 
     @property
     def logs(self) -> Path:

@@ -22,6 +22,7 @@ import torch
 from pebble import ProcessExpired
 
 from aotcheck.campaign.baseline import Baselines
+from aotcheck.campaign.bugs import Signatures
 from aotcheck.campaign.coverage import Coverage
 from aotcheck.campaign.crew import Crew
 from aotcheck.campaign.deaths import Deaths
@@ -132,7 +133,11 @@ class Campaign:
                     crew.stop()
                     fresh.stop()
             if self.settings.minimize_seconds and ending is not Ending.INFRASTRUCTURE:
-                yield from triage.events()
+                signed = Signatures(self.settings, self._past.events)
+                for event in triage.events():
+                    signed.feed(event)
+                    yield event
+                yield from signed.reports(self.stop)
                 ending = Ending.INTERRUPTED if self.stop.is_set() else ending
         finally:
             os.environ.clear()

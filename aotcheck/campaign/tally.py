@@ -11,6 +11,7 @@ from enum import IntEnum
 from aotcheck.campaign.events import (
     BlockFailed,
     BlockGenerated,
+    BugReported,
     Ending,
     Event,
     FindingExplained,
@@ -96,6 +97,7 @@ class Tally:
     rechecked: dict[CoarseKey, Reproduced] = field(default_factory=dict)
     scripts: dict[CoarseKey, Shown] = field(default_factory=dict)
     signatures: dict[Signature, Signed] = field(default_factory=dict)
+    reports: dict[str, BugReported] = field(default_factory=dict)
     flaky: list[FindingFlaky] = field(default_factory=list)
     soft: Counter[CoarseKey] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
@@ -137,6 +139,8 @@ class Tally:
                 self.scripts[event.key] = event.shown
             case FindingSigned() | FindingExplained():
                 self._count_signature(event)
+            case BugReported():
+                self.reports[event.minimized] = event
             case FindingFlaky():
                 self.flaky.append(event)
             case WorkerDied():

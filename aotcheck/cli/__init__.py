@@ -11,6 +11,7 @@ import sys
 import click
 
 from aotcheck.cli.base import INSPECTION, STRATEGY, OneLine, Usage, seconds
+from aotcheck.cli.bug import bug
 from aotcheck.cli.check import check
 from aotcheck.cli.corpus import corpus
 from aotcheck.cli.explain import blame, minimize
@@ -30,5 +31,5 @@ def main() -> None:
         sys.path.insert(0, here)
 
 
-for command in (fuzz, check, replay, refresh, minimize, blame, corpus, nightly, report):
+for command in (fuzz, check, replay, refresh, minimize, blame, bug, corpus, nightly, report):
     main.add_command(command)

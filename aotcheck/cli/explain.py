@@ -70,12 +70,12 @@ def minimize(
     _require_writable(target)
     limits = Limits(jobs or len(os.sched_getaffinity(0)), timeout, int(memory * 2**30), duration)
     stop = threading.Event()
-    subject = Subject(compiled.name, device, INSPECTION, _left_out(parsed, compiled), baseline)
+    subject = Subject(compiled.name, device, INSPECTION, left_out(parsed, compiled), baseline)
     reduction = Reduction(parsed.program, subject, limits, stop)
     sys.exit(_minimize(path, parsed, reduction, target, stop))
 
 
-def _left_out(parsed: ParsedFile, compiled: Backend) -> Expectations:
+def left_out(parsed: ParsedFile, compiled: Backend) -> Expectations:
     """What is not expected of the backend that a file is run on; what its header says, said of that one alone."""
     from aotcheck.backends import Expectations, recorded
     from aotcheck.campaign.corpus import backend_of
@@ -135,7 +135,7 @@ def blame(path: Path, backend: str | None, device: str) -> None:
     try:
         found = require_device(device)
         parsed, compiled = parsed_file(path, found, backend)
-        result = climb(parsed.program, found, compiled.name, _left_out(parsed, compiled))
+        result = climb(parsed.program, found, compiled.name, left_out(parsed, compiled))
     except BackendError as error:
         raise Usage(str(error)) from error
     print_blame(result, path, Console())

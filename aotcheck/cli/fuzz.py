@@ -66,6 +66,7 @@ def _separated(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
     "--script-time", type=Seconds(), help="For first scripts of findings. Default: a tenth of the run's time."
 )
 @click.option("--no-scripts", is_flag=True, help="Do not run the first script of each coarse key by itself.")
+@click.option("--bugs", type=click.IntRange(min=0), default=20, show_default=True, help="Write so many bug reports.")
 @click.option("--no-minimize", is_flag=True, help="Leave findings as they were found.")
 @click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Go on with a run that was broken off.")
 @click.option("--strategy", default=STRATEGY, show_default=True, help="What draws programs, as module:attribute.")
@@ -88,6 +89,7 @@ def fuzz(
     memory: float,
     out: Path | None,
     minimize_time: float,
+    bugs: int,
     no_minimize: bool,
     script_time: float | None,
     no_scripts: bool,
@@ -135,6 +137,7 @@ def fuzz(
         memory=int(memory * 2**30),
         folder=resume or out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
         minimize_seconds=0.0 if no_minimize else minimize_time,
+        reports=bugs,
         script_seconds=0.0 if no_scripts else script_time,
         inspection=_inspection(strategy),
         corpus=corpus_folder(corpus),

@@ -1,0 +1,145 @@
+"""One difference as a script of plain torch: the function, what a caller does with it, and what comes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aotcheck.bug.backends import called
+from aotcheck.bug.caller import SEED, Caller, Chunk
+from aotcheck.bug.choices import Choices
+from aotcheck.bug.looking import ways_of_looking
+from aotcheck.bug.names import named_program
+from aotcheck.bug.statements import CannotBeWrittenError, Spelling
+from aotcheck.oracle import Difference, OracleKind
+from aotcheck.program import Program
+
+__all__ = ["Script", "write"]
+
+_WIDTH = 88
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, and how it tells.
+
+    Args:
+        text: its source.
+        identity: the same with eager in place of the backend, which must tell nothing.
+        raises: it shows what the backend ends with by letting it through; else it compares two values.
+    """
+
+    text: str
+    identity: str
+    raises: bool
+
+
+def write(program: Program, difference: Difference, backend: str, device: torch.device, choices: Choices) -> Script:
+    """The script that shows ``difference``, which ``program`` shows on ``backend``.
+
+    Raises:
+        CannotBeWrittenError: there is no such script; the message says why.
+    """
+    if difference.oracle in (OracleKind.TIMEOUT, OracleKind.MEMORY, OracleKind.POISONING):
+        raise CannotBeWrittenError(f"a script cannot look at what it shows: {difference.oracle.value}")
+    crash = difference.oracle is OracleKind.CRASH
+    named = named_program(program)
+    spelling = Spelling(named, choices)
+    caller = Caller(named, spelling, choices, device, None if crash else difference.place)
+    seen = caller.write()
+    function = spelling.function()
+    raises = crash or (difference.oracle is OracleKind.EXCEPTION and seen.raised is None)
+    run = _body(caller, difference, raises)
+    if any("contextlib." in line for line in run):
+        spelling.imports["import contextlib"] = None
+    chosen = called(backend)
+    compiled = choices.among("backend", chosen.ways)
+    definitions = [line for made in spelling.definitions for line in ("", "", *made.splitlines())]
+    first = [*_ordered((*spelling.imports, "import torch", *chosen.imports)), *definitions, "", "", *function, "", ""]
+    run = ["def run(f):", *(f"    {line}" for line in run), "", ""]
+
+    def source(expression: str) -> str:
+        return "\n".join([*first, *run, *_ending(expression, backend, raises), ""])
+
+    return Script(source(compiled), source("f"), raises)
+
+
+def _ordered(imports: Sequence[str]) -> list[str]:
+    """Imports of the standard library before others."""
+    found = list(dict.fromkeys(imports))
+    standard = [line for line in found if line == "import contextlib"]
+    return [*standard, *([""] if standard else []), *sorted((line for line in found if line not in standard), key=_key)]
+
+
+def _key(line: str) -> tuple[bool, str]:
+    return line.startswith("from"), line
+
+
+def _body(caller: Caller, difference: Difference, raises: bool) -> list[str]:
+    """What ``run`` does."""
+    chunks = list(caller.chunks)
+    if not caller.draws and difference.oracle is not OracleKind.RNG:
+        chunks = [Chunk([line for line in c.lines if line != SEED], c.raises) for c in chunks]
+    if difference.oracle is OracleKind.EXCEPTION and not raises:
+        *before, last = chunks
+        caught = ["try:", *(f"    {line}" for line in last.lines)]
+        caught += ["except Exception as error:", "    return type(error).__name__", 'return "no error"']
+        lines = [*_lines(before), *caught]
+    else:
+        lines = _lines(chunks)
+    if difference.oracle not in (OracleKind.EXCEPTION, OracleKind.CRASH):
+        ways = ways_of_looking(difference, caller.named, caller.hook)
+        lines.append(f"return {caller.choices.among('look', ways)}")
+    return _unbound(lines)
+
+
+def _lines(chunks: Sequence[Chunk]) -> list[str]:
+    lines: list[str] = []
+    for chunk in chunks:
+        if chunk.raises and chunk.lines:
+            lines += ["with contextlib.suppress(Exception):", *(f"    {line}" for line in chunk.lines)]
+        else:
+            lines += chunk.lines
+    return lines
+
+
+_RESULT = re.compile(r"^(\s*)(out\d*|grads) = ")
+
+
+def _unbound(lines: list[str]) -> list[str]:
+    """The lines without names for results that nobody reads."""
+    found: list[str] = []
+    for k, line in enumerate(lines):
+        bound = _RESULT.match(line)
+        if bound and not _is_read(bound[2], lines[k + 1 :]):
+            line = bound[1] + line[bound.end() :]
+        found.append(line)
+    return found
+
+
+def _is_read(name: str, lines: Sequence[str]) -> bool:
+    """Whether a name is read before it is bound again."""
+    for line in lines:
+        bound = _RESULT.match(line)
+        if re.search(rf"\b{name}\b", line[bound.end() :] if bound else line):
+            return True
+        if bound and bound[2] == name:
+            return False
+    return False
+
+
+def _ending(compiled: str, backend: str, raises: bool) -> list[str]:
+    if raises:
+        return ["run(f)  # eager: no error", f"run({compiled})"]
+    name = backend.rpartition(":")[2]
+    width = max(len("eager"), len(name)) + 1
+    return [
+        "eager = run(f)",
+        f"compiled = run({compiled})",
+        f'print("{"eager:":<{width}}", eager)',
+        f'print("{name + ":":<{width}}", compiled)',
+        "assert eager == compiled",
+    ]

@@ -1,0 +1,185 @@
+"""Statements in plain torch: what stands in programs for wrappers, modules and custom Functions written out."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+
+from aotcheck.bug.choices import Choices
+from aotcheck.program import Block, OpCall, Program, Statement, TupleExpr, flat_calls, functions, references
+from aotcheck.program import wrapped as wrappers
+from aotcheck.program.functions import Composed, Inside, Module
+from aotcheck.program.model import Expr, Literal, Ref
+from aotcheck.program.source import show_expr, show_statement
+from aotcheck.program.subclasses import NAMESPACE, subclasses
+from aotcheck.program.table_functions import FUNCTIONS
+
+__all__ = ["CannotBeWrittenError", "Spelling"]
+
+
+class CannotBeWrittenError(ValueError):
+    """A program, or what it shows, has no form in plain torch; the message says why."""
+
+
+_FUNCTIONAL = {
+    "Module.linear": "torch.nn.functional.linear({0}, {1}, {2})",
+    "Module.conv": "torch.nn.functional.conv2d({0}, {1}, {2})",
+    "Module.batch_norm": "torch.nn.functional.batch_norm({0}, {3}, {4}, {1}, {2}, {5})",
+    "Module.layer_norm": "torch.nn.functional.layer_norm({0}, {0}.shape[-1:], {1}, {2})",
+    "Module.embedding": "torch.nn.functional.embedding({0}, {1})",
+    "Module.dropout": "torch.nn.functional.dropout({0}, 0.5, {1})",
+}
+"""What the suite's modules compute."""
+
+_WRAPPED = {
+    "two": ("TwoTensor({0}, {1})", "from torch.testing._internal.two_tensor import TwoTensor"),
+    "constant": (
+        "ConstantExtraMetadataTensor({0})",
+        "from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor",
+    ),
+    "tagged": ('Tagged({0}, "tag")', ""),
+    "differentiable": ("Wraps.apply({0})", "from torch.testing._internal.two_tensor import TwoTensor"),
+    "jagged": (
+        "torch.nested.nested_tensor_from_jagged({0}, torch.tensor([0, len({0}) // 2, len({0})]))",
+        "",
+    ),
+}
+"""How the suite's wrappers are made, and what has to be imported for it."""
+
+
+class Spelling:
+    """How the statements of a program are written in plain torch; ``imports`` and ``definitions`` are what they need.
+
+    Args:
+        program: with readable names.
+        choices: how to write what can be written in several ways.
+    """
+
+    def __init__(self, program: Program, choices: Choices) -> None:
+        self.program, self.choices = program, choices
+        self.imports: dict[str, None] = {}
+        self.definitions: dict[str, None] = {}
+
+    def function(self) -> list[str]:
+        """``def f(...)``."""
+        body, outputs = _returned_at_once(self.program)
+        lines = [line for statement in body for line in self.statement(statement)]
+        if isinstance(outputs, str):
+            lines.append(f"    return {outputs}")
+        elif not (isinstance(outputs, Literal) and outputs.value is None and lines):
+            lines.append(f"    return {_bare(outputs)}")
+        return [f"def f({', '.join(self.program.params)}):", *lines]
+
+    def statements(self, body: Iterable[Statement]) -> list[str]:
+        """Statements of the caller's, without indentation."""
+        return [line.removeprefix("    ") for statement in body for line in self.statement(statement)]
+
+    def statement(self, statement: Statement, indent: str = "    ") -> Iterator[str]:
+        """A statement's lines."""
+        if isinstance(statement, Block):
+            yield f"{indent}with {statement.context.value}:"
+            for inner in statement.body:
+                yield from self.statement(inner, indent + "    ")
+            return
+        special = self._special(statement)
+        if special is None:
+            self._import(statement)
+            yield from show_statement(statement, indent)
+            return
+        targets = statement.targets
+        bound = f"{', '.join(targets)}{',' * (isinstance(statement.target, tuple) and len(targets) == 1)} = "
+        yield f"{indent}{bound if targets else ''}{special}"
+
+    def _special(self, call: OpCall) -> str | None:
+        """The right-hand side where the program's own would need this project."""
+        root, _, name = call.path.rpartition(".")
+        shown = [show_expr(arg) for arg in call.args]
+        if root == NAMESPACE:
+            return self._wrapper(name, call, shown)
+        if root == "Module":
+            ways = [_FUNCTIONAL[call.path].format(*shown), f"{call.path}({', '.join(shown)})"]
+            chosen = self.choices.among(f"module {call.path}", ways)
+            if chosen == ways[1]:
+                self._define(Module)
+            return chosen
+        if root == "Inside":
+            return self._inside(name, shown)
+        if root in FUNCTIONS:
+            if issubclass(FUNCTIONS[root], Composed):
+                self._define(Composed)
+            self._define(FUNCTIONS[root])
+        return None
+
+    def _wrapper(self, name: str, call: OpCall, shown: list[str]) -> str:
+        if name == "inner":
+            which = call.args[1].value if isinstance(call.args[1], Literal) else 0
+            ways = [f"{shown[0]}.a", f"{shown[0]}.b"][int(str(which)) % 2 :]
+            ways = [ways[0], f"getattr({shown[0]}, {shown[0]}.__tensor_flatten__()[0][{which}])"]
+            return self.choices.among(f"inner {call.targets}", ways)
+        if name not in _WRAPPED:
+            made = next(one for one in subclasses() if one.key == name).make
+            self.imports[f"import {made.__module__}"] = None
+            return f"{made.__module__}.{made.__qualname__}({', '.join(shown)})"
+        template, needed = _WRAPPED[name]
+        if needed:
+            self.imports[needed] = None
+        if name == "tagged":
+            self.imports["from torch.utils import _pytree as pytree"] = None
+            self.imports["from torch.utils._python_dispatch import return_and_correct_aliasing"] = None
+            self._define(wrappers.Tagged)
+        if name == "differentiable":
+            self._define(wrappers.Wraps)
+            return template.format(*shown)
+        held = self.choices.among(f"held {shown}", [shown, [f"{one}.detach()" for one in shown]])
+        return template.format(*held)
+
+    def _inside(self, name: str, shown: list[str]) -> str:
+        if name == "doubles":
+            return f"{shown[0]}.register_hook(lambda g: g * 2)"
+        if name == "checkpointed":
+            self.imports["import torch.utils.checkpoint"] = None
+            self._define(functions._checkpointed)
+            return f"torch.utils.checkpoint.checkpoint(_checkpointed, {', '.join(shown)}, use_reentrant=False)"
+        self._define(Inside)
+        return f"Inside.{name}({', '.join(shown)})"
+
+    def _define(self, made: object) -> None:
+        """Have the source of a class or function stand in the script, its docstrings left out."""
+        tree = ast.parse(textwrap.dedent(inspect.getsource(made)))  # type: ignore[arg-type]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+        self.definitions[ast.unparse(tree)] = None
+
+    def _import(self, call: OpCall) -> None:
+        """Import the module of a user's op."""
+        root = call.path.partition(".")[0]
+        if root in ("torch", "Tensor", "getitem", "setitem", *FUNCTIONS):
+            return
+        module = call.path.rpartition(".")[0]
+        import_module(module)
+        self.imports[f"import {module}"] = None
+
+
+def _bare(outputs: Expr) -> str:
+    """What is returned; a tuple without parentheses."""
+    if isinstance(outputs, TupleExpr) and outputs.items:
+        return ", ".join(map(show_expr, outputs.items)) + "," * (len(outputs.items) == 1)
+    return show_expr(outputs)
+
+
+def _returned_at_once(program: Program) -> tuple[tuple[Statement, ...], Expr | str]:
+    """The body and what is returned; where the last value is all that is returned, its expression."""
+    body, outputs = program.body, program.outputs
+    last = body[-1] if body else None
+    if not (isinstance(last, OpCall) and isinstance(outputs, Ref) and last.target == outputs.name):
+        return body, outputs
+    read = [name for call in flat_calls(body) for arg in call.args for name in references(arg)]
+    root = last.path.partition(".")[0]
+    if outputs.name in read or outputs.name in program.params or root in (NAMESPACE, *FUNCTIONS):
+        return body, outputs
+    (line,) = show_statement(last, "")
+    return body[:-1], line.partition(" = ")[2]

@@ -1,0 +1,105 @@
+"""Whether a script shows its difference: in a worker process while ways of writing it are tried, in a fresh one at
+last."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aotcheck.bug.script import Script
+from aotcheck.oracle.raised import Raised, raised
+from aotcheck.workers import end_group
+
+__all__ = ["Fresh", "run_fresh", "shows"]
+
+
+def shows(script: Script, error: str) -> str:
+    """Run a script in this process, which is of no use afterwards; why it does not show its difference, or nothing.
+
+    Args:
+        script: it.
+        error: where an exception differs, its key.
+    """
+    ended, _ = _executed(script.identity)
+    if ended is not None:
+        return f"with eager in place of the backend it ends with {ended}"
+    ended, scope = _executed(script.text)
+    if script.raises:
+        if ended is None:
+            return "it ends without an error"
+        return "" if ended.key == error or ended.type == error.partition(":")[0] else f"it {ended}"
+    if ended is not None and not ("compiled" in scope and ended.type == "AssertionError"):
+        return f"it {ended}"
+    return "" if ended is not None else "eager and the backend agree in it"
+
+
+def _executed(text: str) -> tuple[Raised | None, dict[str, Any]]:
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    name = f"<script {hash(text):x}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            exec(compile(text, name, "exec"), scope)
+        except BaseException as error:  # whatever it is, it is told
+            return raised(error), scope
+    return None, scope
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """What came of ``python script.py``.
+
+    Args:
+        status: the exit status; None if it did not end in time.
+        output: what it printed, and the last line of its traceback.
+    """
+
+    status: int | None
+    output: str
+
+
+def run_fresh(text: str, seconds: float) -> Fresh:
+    """Run a script as its reader will."""
+    with tempfile.TemporaryDirectory(prefix="aotcheck-bug-") as folder:
+        path = Path(folder) / "bug.py"
+        path.write_text(text, encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            printed, complained = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            end_group(process.pid)
+            process.communicate()
+            return Fresh(None, f"did not end in {seconds:g} s")
+    return Fresh(process.returncode, "\n".join([*printed.splitlines(), *_last(complained)]))
+
+
+def _last(complained: str) -> list[str]:
+    """The exception that ended a script, as the end of its traceback says it: the first lines that are not indented."""
+    lines = complained.splitlines()
+    starts = [k for k, line in enumerate(lines) if line.startswith("Traceback ")]
+    after = lines[starts[-1] + 1 :] if starts else lines
+    said = [line for line in after if line.strip() and not line.startswith(" ")]
+    return said[:2]

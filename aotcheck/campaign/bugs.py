@@ -1,0 +1,148 @@
+"""Reports that can be posted, for a program file and for the signatures of a run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotcheck.bug import document, make
+from aotcheck.campaign.corpus import NO_ISSUE
+from aotcheck.campaign.events import BugReported, Event, FindingExplained, FindingSigned
+from aotcheck.campaign.journal import write_durably
+from aotcheck.campaign.rank import impact_of, rank_of
+from aotcheck.campaign.settings import Settings
+from aotcheck.campaign.signature import Signature
+from aotcheck.campaign.titles import title
+from aotcheck.minimize import Limits, Subject
+from aotcheck.program import ParsedFile, ProgramSyntaxError, UnknownOpError, emit, parse_file
+
+__all__ = ["Reported", "Signatures", "reported"]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A report, or why there is none.
+
+    Args:
+        text: in Markdown; None where the program does not differ.
+        script: in plain torch; empty where there is none.
+        reason: why there is no script, or no report.
+    """
+
+    text: str | None
+    script: str = ""
+    reason: str = ""
+
+
+def reported(parsed: ParsedFile, subject: Subject, limits: Limits, *, blames: bool) -> Reported:
+    """The report of a program file.
+
+    Args:
+        parsed: the file. Its header may name the coarse key of the difference to report, and an issue.
+        subject: the backend, the device and what is not expected of it.
+        limits: what one run of the program may take.
+        blames: say which part of the backend is to blame.
+    """
+    header = parsed.header
+    keys = header.get("keys")
+    wanted = keys.get(subject.backend) if isinstance(keys, dict) else header.get("key")
+    source = emit(parsed.program, header)
+    found = make(source, subject, lambda d: (str(d.key) != wanted, impact_of(d.key)), limits, blames=blames)
+    if not found.differences:
+        return Reported(None, reason=found.reason)
+    first = found.differences[0]
+    issue = str(header.get("issue", ""))
+    text = document(
+        found,
+        title(first.text, first.key, parsed.program),
+        subject.backend,
+        subject.device,
+        issue="" if issue in NO_ISSUE else issue,
+        source=source,
+    )
+    return Reported(text, found.script, found.reason)
+
+
+REPORT_SECONDS = 180.0
+"""As long may the reports of a run take, all together."""
+
+RUN_SECONDS = 60.0
+
+
+class Signatures:
+    """The signatures of a run, for the first of which reports are written.
+
+    Args:
+        settings: the campaign's.
+        past: what the run has done before it was broken off.
+    """
+
+    def __init__(self, settings: Settings, past: Iterable[Event] = ()) -> None:
+        self.settings = settings
+        self._first: dict[Signature, FindingSigned] = {}
+        self._count: Counter[Signature] = Counter()
+        self._done: set[str] = set()
+        for event in past:
+            self.feed(event)
+
+    def feed(self, event: Event) -> None:
+        """Note a signature, or that it has a report."""
+        match event:
+            case FindingSigned() | FindingExplained():
+                signature = Signature(event.key, event.skeleton, event.stage)
+                self._count[signature] += 1
+                if isinstance(event, FindingSigned) and event.minimized and not event.known:
+                    self._first.setdefault(signature, event)
+            case BugReported():
+                self._done.add(event.minimized)
+            case _:
+                pass
+
+    def reports(self, stop: threading.Event) -> Iterator[BugReported]:
+        """Write reports for the first signatures by rank that have none, as far as there is time."""
+        settings = self.settings
+        first = [path for path in self._ranked()[: settings.reports] if str(path) not in self._done]
+        if not first:
+            return
+        settings.bugs.mkdir(parents=True, exist_ok=True)
+        subject = Subject(settings.backend, settings.device, settings.inspection, settings.expectations)
+        limits = Limits(1, min(RUN_SECONDS, settings.timeout), settings.memory)
+        deadline = time.monotonic() + REPORT_SECONDS
+
+        def written(path: Path) -> BugReported | None:
+            if stop.is_set() or time.monotonic() >= deadline:
+                return None
+            return _written(path, settings.bugs / f"{path.stem}.md", subject, limits)
+
+        with ThreadPoolExecutor(settings.jobs) as pool:
+            for found in pool.map(written, first):
+                if found is not None:
+                    yield found
+
+    def _ranked(self) -> list[Path]:
+        ranked = []
+        for signature, event in self._first.items():
+            path = Path(event.minimized)
+            try:
+                program = parse_file(path).program
+            except (OSError, ProgramSyntaxError, UnknownOpError):
+                continue
+            ranked.append((rank_of(signature.key, program, self._count[signature]), path))
+        return [path for _, path in sorted(ranked)]
+
+
+def _written(path: Path, target: Path, subject: Subject, limits: Limits) -> BugReported:
+    try:
+        found = reported(parse_file(path), subject, limits, blames=False)
+    except (OSError, RuntimeError, BrokenProcessPool) as error:  # somebody has killed our workers
+        return BugReported(str(path), "", False, str(error))
+    if found.text is None:
+        return BugReported(str(path), "", False, found.reason)
+    write_durably(target, found.text)
+    return BugReported(str(path), str(target), bool(found.script), found.reason)

@@ -1,0 +1,257 @@
+"""Scripts of plain torch: each shows the difference of its program, reads as a person would write it, and is silent
+with eager in place of the backend."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotcheck.backends import Backend, resolve
+from aotcheck.bug.choices import Choices
+from aotcheck.bug.script import Script, write
+from aotcheck.bug.statements import CannotBeWrittenError
+from aotcheck.bug.trial import shows
+from aotcheck.oracle import Difference, OracleKind, Place, Role, Severity, check
+from aotcheck.program import Program, parse
+
+CPU = torch.device("cpu")
+
+START = """# /// aotcheck
+# format = 2
+# ///
+
+import torch
+
+
+def make_inputs_0(device):
+{inputs}
+
+
+def f({params}):
+{body}
+
+
+CALLS = [
+{calls}
+]
+
+
+if __name__ == "__main__":
+    from aotcheck.script import main
+
+    main(__file__)
+"""
+
+TWO = """    s0 = storage([1, 2], torch.float32, device)
+    a0 = strided(s0, torch.float32, (2,), (1,), 0{grad})
+    return (a0,), named(locals())"""
+
+
+def program(
+    *body: str,
+    inputs: str = TWO,
+    params: str = "x0",
+    steps: str = "",
+    mode: str = "enabled",
+    grad: bool = False,
+    more: str = "",
+) -> Program:
+    """A program from its lines."""
+    if body[-1].startswith(("return x0.", "return torch.")):
+        body = (*body[:-1], body[-1].replace("return", "v9 =", 1), "return v9")
+    call = f'    {{"inputs": make_inputs_0, "grad_mode": "{mode}", "steps": ({steps})}},'
+    text = START.format(
+        inputs=inputs.format(grad=", requires_grad=True" if grad else ""),
+        params=params,
+        body="\n".join(f"    {line}" for line in body),
+        calls="\n".join(filter(None, [call, more])),
+    )
+    return parse(text).program
+
+
+def planted(name: str) -> Backend:
+    """A backend of tests/unit/bug/planted.py."""
+    return resolve(f"tests.unit.bug.planted:{name}")
+
+
+def difference(what: Program, backend: str) -> Difference:
+    """The first hard difference that the oracle finds."""
+    return check(what, planted(backend), CPU).hard[0]
+
+
+def script(what: Program, backend: str, choices: Choices | None = None) -> tuple[Script, Difference]:
+    """The script of the first difference."""
+    found = difference(what, backend)
+    return write(what, found, f"tests.unit.bug.planted:{backend}", CPU, choices or Choices()), found
+
+
+BACKWARD = '{"do": "backward", "roots": (0,), "cotangents": (("pattern", 0),)},'
+SHARED = """    s0 = storage([1, 2], torch.float32, device)
+    a0 = strided(s0, torch.float32, (2,), (1,), 0)
+    a1 = strided(s0, torch.float32, (1,), (1,), 1)
+    return (a0, a1), named(locals())"""
+WRAPPER = """    s0 = storage([1, 2], torch.float32, device)
+    a0 = strided(s0, torch.float32, (2,), (1,), 0)
+    a1 = wrapped.two(a0, a0)
+    return (a1,), named(locals())"""
+SQUARE = """    s0 = storage([1, 2, 3, 4, 5, 6], torch.float64, device)
+    a0 = strided(s0, torch.float64, (2, 3), (3, 1), 0)
+    return (a0,), named(locals())"""
+AGAIN = '    {"inputs": None, "grad_mode": "enabled", "steps": ()},'
+
+CASES = {
+    "values of an output": (program("return torch.add(x0, 1)"), "doubled"),
+    "values of an output that is one of several": (program("v0 = torch.add(x0, 1)", "return (7, v0)"), "doubled"),
+    "a lost mutation": (program("x0.add_(1)", "return None"), "copies"),
+    "a lost mutation in an inner block": (
+        program("with torch.no_grad():", "    x0.mul_(3)", "return None", grad=True),
+        "copies",
+    ),
+    "a mutation that shows in an alias": (program("x0.zero_()", "return x1", inputs=SHARED, params="x0, x1"), "copies"),
+    "a gradient": (program("return torch.sin(x0)", grad=True, steps=BACKWARD), "doubled"),
+    "a gradient that is returned": (
+        program(
+            "return torch.mul(x0, 3)",
+            grad=True,
+            steps='{"do": "backward", "roots": (0,), "way": "grad", "cotangents": (("pattern", 1),)},',
+        ),
+        "doubled",
+    ),
+    "an alias that is none": (program("return x0.view((2,))"), "freed"),
+    "an object that is another one": (program("return x0"), "freed"),
+    "strides": (program("return torch.mul(x0, 2)", inputs=SQUARE), "strided"),
+    "a shape of an input": (program("return None"), "resized"),
+    "an error": (program("return torch.add(x0, 1)"), "fails"),
+    "no error": (program("return x0.view((7,))"), "deaf"),
+    "a later call": (program("x0.add_(1)", "v8 = x0.clone()", "return v8", more=AGAIN), "remembers"),
+    "a write after the call": (
+        program("return x0", steps='{"do": "probe", "site": "output", "index": 0, "seed": 5},'),
+        "freed",
+    ),
+    "under no_grad": (program("return torch.add(x0, 1)", grad=True, mode="no_grad"), "doubled"),
+    "a hook": (
+        program(
+            "return torch.mul(x0, 2)",
+            grad=True,
+            steps='{"do": "hook", "kind": "watch", "site": "input", "index": 0}, ' + BACKWARD,
+        ),
+        "doubled",
+    ),
+    "what a wrapper holds": (program("x0.add_(1)", "return None", inputs=WRAPPER), "copies"),
+    "a custom Function": (program("v0 = SavesOutput.apply(x0)", "return v0", grad=True, steps=BACKWARD), "doubled"),
+    "a module": (
+        program(
+            "v0 = Module.layer_norm(x0, x0, x0)",
+            "return v0",
+        ),
+        "doubled",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_script_shows_its_difference_and_is_silent_on_eager(name: str) -> None:
+    made, found = script(*CASES[name])
+    assert shows(made, found.error) == "", made.text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_script_needs_torch_and_the_backend_alone(name: str) -> None:
+    made, _ = script(*CASES[name])
+    for word in ("aotcheck", "named(", "= strided(", "make_inputs", "CALLS"):
+        assert word not in made.text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_exact_form_shows_it_too(name: str) -> None:
+    made, found = script(*CASES[name], Choices(exact=True))
+    assert shows(made, found.error) == "", made.text
+
+
+def test_a_lost_mutation_reads_as_a_person_would_write_it() -> None:
+    made, _ = script(program("x0.add_(1)", "return None"), "copies")
+    assert (
+        made.text
+        == """import torch
+from tests.unit.bug.planted import copies
+
+
+def f(x):
+    x.add_(1)
+
+
+def run(f):
+    x = torch.tensor([1.0, 2.0])
+    f(x)
+    return x.tolist()
+
+
+eager = run(f)
+compiled = run(copies(f))
+print("eager: ", eager)
+print("copies:", compiled)
+assert eager == compiled
+"""
+    )
+
+
+def test_an_error_is_let_through() -> None:
+    made, _ = script(program("v0 = torch.add(x0, 1)", "return v0", grad=True), "fails")
+    assert (
+        made.text
+        == """import torch
+from tests.unit.bug.planted import fails
+
+
+def f(x):
+    return torch.add(x, 1)
+
+
+def run(f):
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    f(x)
+
+
+run(f)  # eager: no error
+run(fails(f))
+"""
+    )
+
+
+def test_steps_after_the_difference_are_left_out() -> None:
+    twice = program("x0.add_(1)", "return None", steps=BACKWARD, more=AGAIN)
+    made, _ = script(twice, "copies")
+    assert made.text.count("    f(x)") == 1
+    assert "backward" not in made.text
+
+
+def test_a_script_that_shows_nothing_says_so() -> None:
+    what = program("return torch.add(x0, 1)")
+    found = difference(what, "doubled")
+    made = write(what, found, "tests.unit.bug.planted:freed", CPU, Choices())
+    assert shows(made, found.error) == "eager and the backend agree in it"
+
+
+def test_a_script_that_shows_another_error_says_so() -> None:
+    what = program("return torch.add(x0, 1)")
+    found = difference(what, "fails")
+    made = write(what, found, "tests.unit.bug.planted:fails", CPU, Choices())
+    assert shows(made, "KeyError: 'X'") == "it raises ValueError(\"no 7 of 'x'\")"
+
+
+def test_memory_that_is_not_shown_is_written_where_it_matters() -> None:
+    inputs = """    s0 = storage([1, 2, 3, 4], torch.float32, device)
+    a0 = strided(s0, torch.float32, (2,), (1,), 0)
+    return (a0,), named(locals())"""
+    what = program("return torch.add(x0, 1)", inputs=inputs)
+    natural, found = script(what, "picky")
+    assert "x = torch.tensor([1.0, 2.0])" in natural.text
+    assert shows(natural, found.error) == "eager and the backend agree in it"
+    exact, _ = script(what, "picky", Choices(exact=True))
+    assert shows(exact, found.error) == ""
+
+
+def test_a_hang_has_no_script() -> None:
+    ended = Difference(OracleKind.TIMEOUT, Severity.HARD, Place(Role.PROCESS), "ends", "does not")
+    with pytest.raises(CannotBeWrittenError, match="timeout"):
+        write(program("return x0"), ended, "eager", CPU, Choices())
