@@ -164,6 +164,9 @@ class FindingSigned:
         finished: whether it is minimal; False where time was up.
         known: the corpus file whose bug this is; empty for a new one.
         seconds: how long it took.
+        cause: what it is caused by (:func:`aotcheck.campaign.signature.cause`).
+        shown: the coarse key of the minimized program itself, where ``key`` is that of its root; None for the same.
+        text: the difference that the minimized program shows, for people.
     """
 
     path: str
@@ -175,17 +178,22 @@ class FindingSigned:
     finished: bool
     known: str
     seconds: float
+    cause: str = ""
+    shown: CoarseKey | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class FindingExplained:
-    """A finding is counted under an earlier signature, whose ops it holds; nobody has minimized it."""
+    """A finding is counted under an earlier signature, whose ops it holds; nobody has minimized it. ``shown_by`` is the
+    file of the program that has that signature."""
 
     path: str
     key: CoarseKey
     skeleton: str
     stage: str
     known: str = ""
+    shown_by: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from aotcheck.campaign.events import (
 )
 from aotcheck.campaign.signature import embeds
 from aotcheck.minimize.size import Size, size
-from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.oracle import CoarseKey, OracleKind, same_key
 from aotcheck.program import Program, ProgramSyntaxError, UnknownOpError, parse_file
 from aotcheck.workers import how_it_ended
 
@@ -100,10 +100,9 @@ def missing(run: Path, backend: str, events: Iterable[Event], corpus: Sequence[E
     for entry in corpus:
         if backend in entry.keys:
             covering[entry.keys[backend]].append(entry.program)
-    uncovered = [_group(key, paths, (), minimized) for key, paths in groups.items() if str(key) not in covering]
-    others = [
-        _group(key, paths, covering[str(key)], minimized) for key, paths in groups.items() if str(key) in covering
-    ]
+    shown_by = {key: [p for said in covering if same_key(said, str(key)) for p in covering[said]] for key in groups}
+    uncovered = [_group(key, paths, (), minimized) for key, paths in groups.items() if not shown_by[key]]
+    others = [_group(key, paths, shown_by[key], minimized) for key, paths in groups.items() if shown_by[key]]
     unexplained = [group for group in others if group.findings] if causes else []
     return Missing(len(found), len(groups), tuple(_most_first(uncovered)), tuple(_most_first(unexplained)))
 

@@ -31,12 +31,24 @@ from aotcheck.campaign.events import Event
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.remembered import Memory, Remembered, Seen
 from aotcheck.campaign.replay import Replay, Status
+from aotcheck.campaign.runs import BackendRun, SignedBug, summed_up
 from aotcheck.campaign.settings import Settings, SettingsError
 from aotcheck.campaign.supervisor import Campaign
 from aotcheck.campaign.tally import ExitCode, Tally
 from aotcheck.campaign.words import counted
 
-__all__ = ["BackendRun", "Changes", "Config", "Job", "Nightly", "ReplayedFile", "load_config", "run"]
+__all__ = [
+    "BackendRun",
+    "Changes",
+    "Config",
+    "Job",
+    "Nightly",
+    "ReplayedFile",
+    "SignedBug",
+    "load_config",
+    "run",
+    "summed_up",
+]
 
 FORMAT = 1
 REMEMBERED = "remembered"
@@ -94,47 +106,6 @@ class ReplayedFile:
     def name(self) -> str:
         """How it is called beside others."""
         return f"{Path(self.path).stem} on {self.backend}" if self.backend else Path(self.path).stem
-
-
-@dataclass(frozen=True)
-class SignedBug:
-    """A signature of a run: how often, whether it is a known bug, and its smallest program."""
-
-    signature: str
-    findings: int
-    known: str = ""
-    minimized: str = ""
-
-
-@dataclass(frozen=True)
-class BackendRun:
-    """What fuzzing a backend came to.
-
-    Args:
-        wavering: the coarse keys of flaky findings.
-        shared: programs that differ as they do on a baseline.
-        untold: findings that have no signature: time was up, or minimizing was left out. They count as new.
-        failures: of the infrastructure, one line each.
-    """
-
-    backend: str
-    folder: str
-    seed: int
-    programs: int = 0
-    rate: float = 0.0
-    findings: int = 0
-    refused: int = 0
-    signatures: tuple[SignedBug, ...] = ()
-    untold: int = 0
-    flaky: int = 0
-    wavering: tuple[str, ...] = ()
-    shared: int = 0
-    failures: tuple[str, ...] = ()
-
-    @property
-    def new(self) -> tuple[SignedBug, ...]:
-        """Signatures that the corpus does not have."""
-        return tuple(one for one in self.signatures if not one.known)
 
 
 @dataclass(frozen=True)
@@ -438,29 +409,6 @@ def _recorded(job: Job) -> Expectations:
         return recorded(resolve(job.backend, job.expectations), job.expectations)
     except BackendError as error:
         raise SettingsError(str(error)) from error
-
-
-def summed_up(tally: Tally, backend: str, folder: Path, seed: int) -> BackendRun:
-    """A campaign's tally as data."""
-    signed = []
-    for signature, one in tally.signatures.items():
-        minimized = getattr(one.first, "minimized", "")
-        signed.append(SignedBug(str(signature), one.minimized + one.explained, one.known, minimized))
-    return BackendRun(
-        backend=backend,
-        folder=str(folder),
-        seed=seed,
-        programs=tally.programs,
-        rate=round(tally.rate, 2),
-        findings=tally.findings,
-        refused=tally.refused,
-        signatures=tuple(signed),
-        untold=tally.untriaged,
-        flaky=len(tally.flaky),
-        wavering=tuple(dict.fromkeys(str(one.key) for one in tally.flaky)),
-        shared=tally.shared.total(),
-        failures=tally.shortcomings,
-    )
 
 
 # -- comparison

@@ -4,81 +4,32 @@ Note [Rank]
     First by what the difference does to somebody's program (:class:`Impact`); then a program that eager refuses comes
     after one that it does not refuse, and one that needs a second call after one that does not; then by how likely
     people write such a program (:mod:`aotcheck.campaign.oddity`, then its size); then by how many findings show it.
+
+Note [Entries]
+    What is told is one entry for each cause, not for each signature. New signatures that have one cause and were found
+    in one stage are one entry, headed by the gravest; so are those of one corpus file. Two that raise different errors
+    stay apart. New entries go before known ones, since somebody must act on them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from functools import lru_cache
+from pathlib import Path
 
+from aotcheck.campaign.events import FindingSigned
+from aotcheck.campaign.impact import Impact, impact_of
 from aotcheck.campaign.oddity import oddity
+from aotcheck.campaign.signature import Signature
+from aotcheck.campaign.tally import Signed, Tally
 from aotcheck.campaign.titles import Seen, title
+from aotcheck.campaign.words import Status
 from aotcheck.minimize.size import size
-from aotcheck.oracle import CoarseKey, OracleKind, Role
-from aotcheck.program import Program
+from aotcheck.oracle import CoarseKey
+from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, parse_file
 
-__all__ = ["Impact", "Rank", "impact_of", "rank_of", "title"]
-
-
-class Impact(IntEnum):
-    """What a difference does to a program that has it, the gravest first."""
-
-    WRONG = 0
-    """Outputs or gradients are silently wrong."""
-    CRASH = 1
-    """The process dies, hangs, takes all memory, or is of no use afterwards."""
-    LOST = 2
-    """An input, the random number generator, global state or a hook is not left as eager leaves it."""
-    RAISES = 3
-    """An error that eager does not raise, or another one."""
-    PERMITS = 4
-    """No error where eager raises one."""
-    SHARING = 5
-    """Tensors share memory, or are one object, where they should not, or the other way round: later writes go wrong."""
-    METADATA = 6
-    """Anything else about a tensor that can be asked."""
-
-    @property
-    def words(self) -> str:
-        """How reports call it."""
-        return _WORDS[self]
-
-
-_WORDS = {
-    Impact.WRONG: "silently wrong",
-    Impact.CRASH: "crash or hang",
-    Impact.LOST: "lost mutation",
-    Impact.RAISES: "raises",
-    Impact.PERMITS: "does not raise",
-    Impact.SHARING: "aliasing",
-    Impact.METADATA: "metadata",
-}
-
-_DEADLY = {OracleKind.CRASH, OracleKind.TIMEOUT, OracleKind.MEMORY, OracleKind.POISONING}
-_EFFECTS = {OracleKind.GLOBAL_STATE, OracleKind.RNG, OracleKind.STORAGE_SIZE}
-_RESULTS = {
-    OracleKind.VALUES,
-    OracleKind.GRADIENT_NONE,
-    OracleKind.STRUCTURE,
-    OracleKind.CONSTANT,
-    OracleKind.SHAPE,
-    OracleKind.DTYPE,
-}
-_GEOMETRY = {OracleKind.STRIDE, OracleKind.STORAGE_OFFSET}
-
-
-def impact_of(key: CoarseKey) -> Impact:
-    """The impact of a difference under ``key``."""
-    kind, of_input = OracleKind(key.oracle), Seen.of(key).thing == Role.INPUT.value
-    if kind in _DEADLY:
-        return Impact.CRASH
-    if kind is OracleKind.EXCEPTION:
-        return Impact.PERMITS if key.error.startswith("missing ") else Impact.RAISES
-    if kind in _RESULTS:
-        return Impact.LOST if of_input else Impact.WRONG
-    if kind in _EFFECTS or kind is OracleKind.HOOK or (kind in _GEOMETRY and of_input):
-        return Impact.LOST
-    return Impact.SHARING if kind in (OracleKind.IDENTITY, OracleKind.ALIASING) else Impact.METADATA
+__all__ = ["Cause", "Impact", "Rank", "Told", "impact_of", "key_order", "rank_of", "ranked", "title"]
 
 
 @dataclass(frozen=True, order=True)
@@ -117,3 +68,131 @@ def rank_of(key: CoarseKey, program: Program | None, findings: int = 1) -> Rank:
     seen = Seen.of(key)
     odd, lines = (UNREAD, UNREAD) if program is None else (oddity(program), size(program).lines)
     return Rank(impact_of(key), seen.both_raise, seen.later, odd, lines, -findings)
+
+
+def key_order(key: CoarseKey, findings: int) -> tuple[object, ...]:
+    """In which order coarse keys are told of which nobody has minimized a finding."""
+    return rank_of(key, None, findings), str(key)
+
+
+# -- entries
+
+
+@dataclass(frozen=True)
+class Told:
+    """A signature, with what is needed to tell it.
+
+    Args:
+        signature: it.
+        signed: its findings.
+        title: it in plain words.
+        rank: where it stands.
+        path: the smallest program that shows it; empty where there is none.
+    """
+
+    signature: Signature
+    signed: Signed
+    title: str
+    rank: Rank
+    path: str
+
+    @property
+    def findings(self) -> int:
+        """How many findings have it, or probably have it."""
+        return self.signed.minimized + self.signed.explained
+
+
+@dataclass(frozen=True)
+class Cause:
+    """An entry of what is told: the gravest signature of a cause, and its consequences.
+
+    Args:
+        head: the gravest.
+        also: the others, in their order.
+    """
+
+    head: Told
+    also: tuple[Told, ...] = ()
+
+    @property
+    def all(self) -> tuple[Told, ...]:
+        """The head and what is folded under it."""
+        return (self.head, *self.also)
+
+    @property
+    def minimized(self) -> int:
+        """How many findings of it have been minimized."""
+        return sum(told.signed.minimized for told in self.all)
+
+    @property
+    def explained(self) -> int:
+        """How many more probably are it."""
+        return sum(told.signed.explained for told in self.all)
+
+    @property
+    def findings(self) -> int:
+        """How many findings it has, or probably has."""
+        return sum(told.findings for told in self.all)
+
+    @property
+    def known(self) -> str:
+        """The corpus file whose bug it is; empty for a new one."""
+        return self.head.signed.known
+
+    @property
+    def status(self) -> Status:
+        """New, or known."""
+        return Status.KNOWN if self.known else Status.NEW
+
+
+def ranked(tally: Tally) -> tuple[Cause, ...]:
+    """What a campaign has found, one entry for each cause, in the order in which it is told: see Note [Rank] and Note
+    [Entries]. Programs are read from the files that the campaign has written."""
+    told = sorted((_told(*one) for one in tally.signatures.items()), key=lambda t: (bool(t.signed.known), *_order(t)))
+    return tuple(_folded(told))
+
+
+def _order(told: Told) -> tuple[object, ...]:
+    return told.rank, str(told.signature)
+
+
+def _folded(told: Iterable[Told]) -> Iterator[Cause]:
+    """Entries, from signatures in their order: each joins the first entry that it may be a consequence of."""
+    entries: list[list[Told]] = []
+    for one in told:
+        held = next((entry for entry in entries if all(_may_be_one(one, other) for other in entry)), None)
+        if held is None:
+            entries.append([one])
+        else:
+            held.append(one)
+    return (Cause(entry[0], tuple(entry[1:])) for entry in entries)
+
+
+def _may_be_one(one: Told, other: Told) -> bool:
+    if one.signed.known or other.signed.known:
+        return one.signed.known == other.signed.known
+    errors = {one.signature.key.error, other.signature.key.error} - {""}
+    causes = {told.signed.first.cause for told in (one, other) if isinstance(told.signed.first, FindingSigned)}
+    return len(errors) < 2 and len(causes) == 1 and "" not in causes and one.signature.stage == other.signature.stage
+
+
+def _told(signature: Signature, signed: Signed) -> Told:
+    first, count = signed.first, signed.minimized + signed.explained
+    minimized = first.minimized if isinstance(first, FindingSigned) else ""
+    read = _read(minimized) if isinstance(first, FindingSigned) else _read(first.shown_by)
+    read = read or _read(first.path)
+    key, text = signature.key, ""
+    if isinstance(first, FindingSigned):
+        key, text = first.shown or signature.key, first.text
+    program = None if read is None else read.program
+    rank = min(rank_of(shown, program, count) for shown in (signature.key, key))
+    said = title(text, key, read.program) if read is not None else f"{key}, of which there is no program to read"
+    return Told(signature, signed, said, rank, minimized)
+
+
+@lru_cache(maxsize=4096)
+def _read(path: str) -> ParsedFile | None:
+    try:
+        return parse_file(Path(path))
+    except (OSError, ProgramSyntaxError, UnknownOpError):
+        return None

@@ -30,7 +30,7 @@ from aotcheck.campaign.known import known_as, known_bugs
 from aotcheck.campaign.settings import SettingsError
 from aotcheck.campaign.signature import KnownBug
 from aotcheck.campaign.words import Status
-from aotcheck.oracle import CoarseKey, OracleKind, Outcome, check
+from aotcheck.oracle import CoarseKey, OracleKind, Outcome, check, same_key
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 from aotcheck.workers import Workers, how_it_ended, imports_of, prepare_process, processes
 
@@ -298,6 +298,6 @@ def _status(entry: Entry, backend: str, judged: Judged) -> tuple[Status, str]:
         case _:
             if expected is not Expected.DIFFERS:
                 return Status.NEW, "expected to agree" if expected is Expected.AGREE else ""
-            if key and judged.key != key:
+            if key and not same_key(key, judged.key):
                 return Status.NEW, f"expected {key}"
             return Status.KNOWN, entry.issue or "as expected"

@@ -3,20 +3,31 @@
 Note [Skeletons]
     A minimized program says what a bug needs: these ops, in this order, on tensors that hang together so. What is left
     of chance in it, the numbers, sizes and dtypes that were drawn, is what the skeleton leaves out; so is which
-    spelling of an op was drawn (``argsort`` is ``sort``), and results that nobody uses. Two findings of one bug should
-    come to one skeleton, two bugs to two. ``python -m benchmarks.signatures`` counts how often they do.
+    spelling of an op was drawn (``argsort`` is ``sort``), results that nobody uses, in which order independent
+    statements stand, and which of equal inputs comes first (:mod:`aotcheck.campaign.canonical`). Two findings of one
+    bug should come to one skeleton, two bugs to two. ``python -m benchmarks.signatures`` counts how often they do.
+
+Note [Causes]
+    One bug may be seen in the values of a result, in a gradient, and in what it is told of a result: as many
+    signatures, one cause. So a signature also says what it is caused by (:func:`cause`): the statements alone, the
+    memory that the inputs share, and how the function is called, without what is returned, what is backpropagated and
+    what requires grad. Signatures of one cause and one stage are told as one entry (:mod:`aotcheck.campaign.rank`).
+    Minimizing puts some ops in place of any other, so programs of these alone differ in everything but them: such a
+    program is its own cause, whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
+from functools import lru_cache
 
-from aotcheck.minimize.edit import inputs_of
+from aotcheck.campaign.canonical import canonical
+from aotcheck.minimize.edit import inputs_of, read_by
 from aotcheck.minimize.passes.ops import writes
 from aotcheck.minimize.size import rank_of
-from aotcheck.oracle import CoarseKey
+from aotcheck.oracle import CoarseKey, same_key
 from aotcheck.program import (
     Block,
     Call,
@@ -55,7 +66,7 @@ SPELLINGS = {
 }
 """Ops that are another one under the hood."""
 
-__all__ = ["KnownBug", "Signature", "embeds", "is_known", "skeleton"]
+__all__ = ["KnownBug", "Signature", "cause", "embeds", "is_known", "skeleton"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,7 @@ class KnownBug:
     ``key`` is the coarse key in words, as headers have it, by which findings of it come; ``signed`` is the one of the
     signature, where that is another (Note [Roots] of :mod:`aotcheck.minimize.root`). ``own`` are the ops of the program
     that have a bug of their own, though minimizing puts them in place of others (Note [Own bugs] of
-    :mod:`aotcheck.minimize.own`).
+    :mod:`aotcheck.minimize.own`). ``path`` is the file of the program.
     """
 
     key: str
@@ -94,21 +105,50 @@ class KnownBug:
     name: str = ""
     signed: CoarseKey | None = None
     own: frozenset[str] = frozenset()
+    path: str = ""
 
 
 def skeleton(program: Program) -> str:
-    """One line: the arguments that are out of the ordinary, the statements, what is returned, what the caller does."""
-    used = {
-        name
-        for call in flat_calls(program.body)
-        for expr in (*call.args, *dict(call.kwargs).values())
-        for name in references(expr)
-    } | set(references(program.outputs))
+    """One line: the arguments that are out of the ordinary, the statements, what is returned, what the caller does.
+
+    It is the same for all programs that have one canonical form.
+    """
+    program = canonical(program, _op)
+    used = _read(program) | set(references(program.outputs))
     parts = [*_arguments(program), *_statements(program.body, used), f"return {_expr(program.outputs)}"]
     plan = [_call(call) for call in program.calls]
     if plan != [""]:
         parts.append("calls " + " | ".join(said or "plain" for said in plan))
     return "; ".join(parts)
+
+
+def cause(program: Program) -> str:
+    """One line: what of a minimal program may be the cause of all that it shows, see Note [Causes]."""
+    if all(rank_of(call.path) == 0 for call in flat_calls(program.body)):
+        return skeleton(program)
+    calls = tuple(
+        replace(call, inputs=None if call.inputs is None else _plain(call.inputs), steps=(), before=())
+        for call in program.calls
+    )
+    program = canonical(replace(program, outputs=Literal(None), calls=calls), _op)
+    parts = [*_arguments(program), *_statements(program.body, _read(program))]
+    plan = [_call(call) for call in program.calls]
+    return "; ".join([*parts, *([f"calls {' | '.join(plan)}"] if any(plan) else [])])
+
+
+def _plain(inputs: Inputs) -> Inputs:
+    return replace(inputs, tensors=tuple(replace(t, requires_grad=False) for t in inputs.tensors))
+
+
+def _read(program: Program) -> set[str]:
+    """The names that statements read."""
+    return {name for call in flat_calls(program.body) for name in read_by(call)}
+
+
+@lru_cache(maxsize=4096)
+def _paths(program: Program) -> tuple[str, ...]:
+    """The ops that a program calls, in canonical order."""
+    return tuple(call.path for call in flat_calls(canonical(program, _op).body))
 
 
 def embeds(minimized: Program, program: Program, own: Collection[str] = ()) -> bool:
@@ -123,10 +163,9 @@ def is_known(key: CoarseKey, minimized: Program, bug: KnownBug, own: Collection[
     """Whether a minimized program shows a known bug: the same calls under the same key; where the key has an error's
     message, which few bugs share, some of its calls will do, since a corpus file need not be as small as minimizing
     makes a finding. ``own``: as :func:`embeds` takes it."""
-    if bug.key != str(key):
+    if not same_key(bug.key, str(key)):
         return False
-    ours, theirs = ([call.path for call in flat_calls(program.body)] for program in (minimized, bug.program))
-    return ours == theirs or (bool(key.error) and embeds(minimized, bug.program, own))
+    return _paths(minimized) == _paths(bug.program) or (bool(key.error) and embeds(minimized, bug.program, own))
 
 
 def _may_be(minimal: OpCall, call: OpCall, own: Collection[str]) -> bool:
@@ -161,7 +200,7 @@ def _statements(body: tuple[Statement, ...], used: Collection[str] | None = None
             yield _op(statement, used)
 
 
-def _op(call: OpCall, used: Collection[str] | None) -> str:
+def _op(call: OpCall, used: Collection[str] | None = None) -> str:
     """A statement. A tensor that is an operand twice is said once: whether a second operand is the first one again or a
     number is mostly chance."""
     shown = [_expr(expr) for expr in call.args] + [f"{k}={_expr(expr)}" for k, expr in call.kwargs]

@@ -83,7 +83,8 @@ class Canaries:
 
 @dataclass
 class Tally:
-    """Counts, fed one event at a time."""
+    """Counts, fed one event at a time; ``waiting`` are the findings about which nothing has been said yet, by their
+    scripts."""
 
     run: RunStarted | None = None
     ending: Ending | None = None
@@ -99,6 +100,7 @@ class Tally:
     signatures: dict[Signature, Signed] = field(default_factory=dict)
     reports: dict[str, BugReported] = field(default_factory=dict)
     flaky: list[FindingFlaky] = field(default_factory=list)
+    waiting: dict[str, CoarseKey] = field(default_factory=dict)
     soft: Counter[CoarseKey] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
@@ -130,6 +132,7 @@ class Tally:
             case FindingWritten():
                 self.findings += 1
                 self.keys[event.key] += 1
+                self.waiting[event.path] = event.key
                 self.examples.setdefault(event.key, (event.path, event.text))
             case FindingShared():
                 self.shared[event.baselines, event.key] += 1
@@ -138,10 +141,12 @@ class Tally:
             case ScriptRun():
                 self.scripts[event.key] = event.shown
             case FindingSigned() | FindingExplained():
+                self.waiting.pop(event.path, None)
                 self._count_signature(event)
             case BugReported():
                 self.reports[event.minimized] = event
             case FindingFlaky():
+                self.waiting.pop(event.path, None)
                 self.flaky.append(event)
             case WorkerDied():
                 self.deaths += 1

@@ -29,12 +29,13 @@ from aotcheck.campaign.events import (
     FindingSigned,
     FindingWritten,
 )
+from aotcheck.campaign.impact import impact_of
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.settings import Settings
-from aotcheck.campaign.signature import KnownBug, embeds, is_known, skeleton
+from aotcheck.campaign.signature import KnownBug, cause, embeds, is_known, skeleton
 from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject
 from aotcheck.minimize.isolated import workers
-from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.oracle import CoarseKey, OracleKind, same_key
 from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, emit, parse, parse_file
 
 __all__ = ["MOST_PER_KEY", "Triage"]
@@ -99,7 +100,8 @@ class Triage:
                 bug = self._explains(finding)
                 if bug is not None:
                     self._done(finding.path)
-                    yield FindingExplained(finding.path, bug.signed or finding.key, bug.skeleton, bug.stage, bug.name)
+                    key = bug.signed or finding.key
+                    yield FindingExplained(finding.path, key, bug.skeleton, bug.stage, bug.name, bug.path)
 
     @property
     def _over(self) -> bool:
@@ -112,9 +114,11 @@ class Triage:
         return finding
 
     def _next(self) -> FindingWritten | None:
-        """The finding to minimize next: of the coarse key that has had the least, not explained before explained."""
+        """The finding to minimize next: of the coarse key that has had the least, the gravest of these first, and not
+        explained before explained."""
         explained: list[FindingWritten] = []
-        for finding in sorted(self._waiting.values(), key=lambda f: self._tried[f.key]):  # stable: else as found
+        # Stable: else in the order in which they were found.
+        for finding in sorted(self._waiting.values(), key=lambda f: (self._tried[f.key], impact_of(f.key))):
             if self._explains(finding) is None:
                 return finding
             explained.append(finding)
@@ -122,7 +126,7 @@ class Triage:
 
     def _explains(self, finding: FindingWritten) -> KnownBug | None:
         """The known bug that ``finding`` probably is, see Note [Known bugs are not repeated]."""
-        candidates = [bug for bug in self._known if bug.key == str(finding.key)]
+        candidates = [bug for bug in self._known if same_key(bug.key, str(finding.key))]
         if not candidates:
             return None
         read = _read(finding.path)
@@ -137,9 +141,10 @@ class Triage:
         if read is None:
             return
         for key in dict.fromkeys((signed.key, found_as)):
-            said = read.header.get("own")
-            own = frozenset(map(str, said)) if isinstance(said, list) else frozenset()
-            bug = KnownBug(str(key), signed.skeleton, read.program, signed.stage, signed.known, signed.key, own)
+            listed = read.header.get("own")
+            own = frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
+            said = (str(key), signed.skeleton, read.program, signed.stage, signed.known, signed.key, own)
+            bug = KnownBug(*said, signed.minimized)
             if bug not in self._known:
                 self._known.append(bug)
 
@@ -201,6 +206,9 @@ class Triage:
             finished=reduced.finished,
             known=known,
             seconds=round(time.monotonic() - began, 2),
+            cause=cause(reduced.root),
+            shown=key,
+            text=reduced.shows.text,
         )
 
     def _stage(self, program: Program) -> str:

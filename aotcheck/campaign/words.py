@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Status", "counted"]
+__all__ = ["COMMANDS", "Status", "counted"]
+
+COMMANDS = ("aotcheck replay FILE", "aotcheck minimize FILE", "aotcheck bug FILE")
+"""What to do with a finding next."""
 
 
 class Status(Enum):

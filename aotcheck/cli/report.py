@@ -21,7 +21,7 @@ def report(run: Path, previous: Path | None, corpus: Path | None) -> None:
 
 def write_reports(run: Path, corpus: Path | None, previous: Path | None = None) -> None:
     """Both reports of a run; a usage error where there is none or nothing can be written."""
-    from aotcheck.campaign.nightly import summed_up
+    from aotcheck.campaign.runs import summed_up
     from aotcheck.campaign.tally import tallied
     from aotcheck.report.html import write_html
     from aotcheck.report.jsonl import load_past

@@ -4,6 +4,7 @@ from aotcheck.oracle.compare import ORACLES, Pair, compare
 from aotcheck.oracle.kinds import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.leniency import IGNORABLE, soft_kinds
 from aotcheck.oracle.plan import as_promised
+from aotcheck.oracle.raised import same_key
 from aotcheck.oracle.verdict import Outcome, Verdict, check
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "as_promised",
     "check",
     "compare",
+    "same_key",
     "soft_kinds",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aotcheck._torch import unwrap_dynamo
 
 _HEAD = 120
+_CUT = " ..."
 _SHORTEST_SENTENCE = 20
 _MOST_CAUSES = 16
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -19,7 +20,14 @@ _NORMALIZED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`"), "'X'"),
     (re.compile(r"(?<![\w/])(?:[A-Za-z]:)?(?:/[\w.+@~-]+){2,}/?"), "P"),
     (re.compile(r"(?<![\w%])%\w+"), "V"),
-    (re.compile(r"\b(?:primals|tangents|arg\d*|arg|getitem|view|clone|add|mul)_\d+\b"), "V"),
+    # Nodes of a graph: numbered names, and any name where a message says that it is one.
+    (re.compile(r"\b[a-z]\w*?_(?:\d+|N)\b"), "V"),
+    (re.compile(r"\bNode \w+ (?=was |is |has )"), "Node V "),
+    (re.compile(r"\bExpected \w+ (?=to be a tensor\b)"), "Expected V "),
+    (re.compile(r"\bn=\w+, n\.args\[(?:\d+|N)\]=\w+"), "n=V, n.args[N]=V"),
+    (re.compile(r"\{V(?:, V)*\}"), "{V}"),
+    # What Python shows of an object whose fields are those of the program.
+    (re.compile(r"\b(\w+)\(\w+=(?:True|False|None)\b.*"), r"\1(...)"),
     # What one check says of whichever op or dtype it meets.
     (re.compile(r"\baten::\w+(?:\.\w+)?"), "aten::X"),
     (re.compile(r"\bOutput \d+ of \w+ is a view"), "Output N of X is a view"),
@@ -28,8 +36,11 @@ _NORMALIZED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\btorch\.\w+Tensor\b"), "torch.Tensor"),
     (re.compile(r": \[(?:torch\.Tensor|CPU\w+Type|CUDA\w+Type) .*"), ""),
     (re.compile(r"^unsupported operation: "), ""),
+    (re.compile(r"\bC(?:PU|UDA)\w+Type\{[^}]*\}"), "T"),
     (re.compile(r"\b(?:u?int|float|complex|bfloat)\d+\b"), "T"),
-    (re.compile(r"\[[\d\s,.\-]*\]|\([\d\s,.\-]*\d[\d\s,.\-]*\)|(?<=\s)\(\)"), "[N]"),
+    (re.compile(r"\b(?:Complex)?(?:Byte|Char|Short|Int|Long|Half|Float|Double|BFloat(?:16|N)|Bool)\b"), "T"),
+    (re.compile(r"(?<![\w.])(?:(?:\d+|N)\*)?[sju](?:\d+|N)\b"), "N"),  # a symbolic size
+    (re.compile(r"\[[\dN\s,.\-]*\]|\([\dN\s,.\-]*[\dN][\dN\s,.\-]*\)|(?<=\s)\(\)"), "[N]"),
     (re.compile(r"-?\d+(?:\.\d+)?"), "N"),
     (re.compile(r"\s+"), " "),
 )
@@ -77,12 +88,32 @@ def normalized(message: str) -> str:
     somebody's sources the error was noticed are left out.
     """
     lines = list(filter(None, map(str.strip, message.splitlines())))
-    head = next((line for line in lines if not _LOCATION.search(line)), lines[0] if lines else "")
-    for pattern, replacement in _NORMALIZED:
-        head = pattern.sub(replacement, head)
+    head = _alike(next((line for line in lines if not _LOCATION.search(line)), lines[0] if lines else ""))
     end = head.find(". ", _SHORTEST_SENTENCE)
     head = head[:end] if end >= 0 else head.rstrip(".")
-    return head if len(head) <= _HEAD else head[:_HEAD].rsplit(" ", 1)[0] + " ..."
+    return head if len(head) <= _HEAD else head[:_HEAD].rsplit(" ", 1)[0] + _CUT
+
+
+def same_key(one: str, other: str) -> bool:
+    """Whether two coarse keys in words are the same.
+
+    Either may be an old one, of a file's header, say: what is left out of messages now is left out of both first. Where
+    a message was cut, what is there of it must be the same.
+    """
+    if one == other:
+        return True
+    one, other = (_alike(words.removeprefix("(").removesuffix(")")) for words in (one, other))
+    if not one.endswith(_CUT) and not other.endswith(_CUT):
+        return one == other
+    length = min(len(words.removesuffix(_CUT)) for words in (one, other) if words.endswith(_CUT))
+    return one[:length] == other[:length]
+
+
+def _alike(words: str) -> str:
+    """``words`` without what differs from program to program; applied twice, it changes nothing more."""
+    for pattern, replacement in _NORMALIZED:
+        words = pattern.sub(replacement, words)
+    return words
 
 
 def raised(error: BaseException) -> Raised:

@@ -6,8 +6,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from aotcheck.campaign.journal import write_durably
-from aotcheck.campaign.nightly import BackendRun, ReplayedFile
+from aotcheck.campaign.nightly import ReplayedFile
 from aotcheck.campaign.remembered import Remembered
+from aotcheck.campaign.runs import BackendRun, SignedBug
 from aotcheck.campaign.words import Status, counted
 
 _FAILS = {Status.NEW.value, Status.FIXED.value}
@@ -82,11 +83,8 @@ def _told(one: Remembered) -> ET.Element:
 def _campaign(run: BackendRun) -> list[ET.Element]:
     failed = ("error", run.failures[0], "\n".join(run.failures)) if run.failures else ()
     cases = [_case(counted(run.programs, "program"), *failed)]
-    for bug in run.signatures:
-        if bug.known:
-            cases.append(_noted(bug.signature, f"known ({bug.known}), {counted(bug.findings, 'finding')}"))
-        else:
-            cases.append(_case(bug.signature, "failure", f"new, {counted(bug.findings, 'finding')}", bug.minimized))
+    for bug, also in run.entries:
+        cases.append(_entry(bug, also))
     if run.flaky:
         cases.append(_case("flaky findings", "failure", f"{counted(run.flaky, 'finding')} in {run.folder}"))
     if run.shared:
@@ -95,6 +93,18 @@ def _campaign(run: BackendRun) -> list[ET.Element]:
         untold = f"{counted(run.untold, 'finding')} in {run.folder}"
         cases.append(_case("findings without a signature", "failure", untold))
     return cases
+
+
+def _entry(bug: SignedBug, also: tuple[SignedBug, ...]) -> ET.Element:
+    """A test for an entry, named by its signature, which stays the same from run to run. What is folded under it fails
+    with it: a cause is new as long as one of its signatures is."""
+    told = [f"{bug.impact}: {bug.title}"] if bug.title else []
+    told += [f"also seen as: {one.signature} ({counted(one.findings, 'finding')})" for one in also]
+    count = counted(sum(one.findings for one in (bug, *also)), "finding")
+    if all(one.known for one in (bug, *also)):
+        return _noted(bug.signature, "\n".join([f"known ({bug.known}), {count}", *told]))
+    paths = [one.minimized for one in (bug, *also) if one.minimized]
+    return _case(bug.signature, "failure", f"new, {count}", "\n".join([*told, *paths]))
 
 
 def _printable(text: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from aotcheck.campaign.nightly import BackendRun, Nightly
+from aotcheck.campaign.nightly import Nightly
+from aotcheck.campaign.runs import BackendRun
 from aotcheck.campaign.words import Status, counted
 
 _SHOWN = (Status.NEW, Status.FIXED, Status.FLAKY, Status.REJECTED, Status.REFUSED)
@@ -79,11 +80,14 @@ def _run(run: BackendRun) -> Iterator[str]:
     )
     yield ""
     if run.signatures:
-        yield "| findings | signature | |"
-        yield "| --- | --- | --- |"
-        for bug in sorted(run.signatures, key=lambda bug: (bool(bug.known), -bug.findings)):
+        yield "| findings | impact | | signature | |"
+        yield "| --- | --- | --- | --- | --- |"
+        for bug, also in run.entries:
             standing = f"known ({bug.known})" if bug.known else "**new**"
-            yield f"| {bug.findings} | `{_cell(bug.signature)}` | {_cell(standing)} |"
+            said = f"`{_cell(bug.signature)}`"
+            said += "".join(f"; also seen as `{_cell(one.signature)}` ({one.findings})" for one in also)
+            count = sum(one.findings for one in (bug, *also))
+            yield f"| {count} | {bug.impact} | {_cell(bug.title)} | {said} | {_cell(standing)} |"
         yield ""
     yield from (f"- failed: {_cell(line)}" for line in run.failures)
 

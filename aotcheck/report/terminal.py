@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -11,12 +12,14 @@ from rich.live import Live
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
-from aotcheck.campaign.events import Ending, FindingSigned, PairsCounted, Shown
-from aotcheck.campaign.words import Status, counted
+from aotcheck.campaign.events import Ending, PairsCounted, Shown
+from aotcheck.campaign.rank import key_order, ranked
+from aotcheck.campaign.words import COMMANDS, Status, counted
 from aotcheck.oracle import CoarseKey, Outcome
 from aotcheck.report.progress import bar
 
 SHOWN_KEYS = 12
+INDENT = " " * 12
 LINE_SECONDS = 10.0
 
 
@@ -82,10 +85,8 @@ def print_summary(tally: Tally, console: Console) -> None:
         console.print(part, soft_wrap=True, highlight=False)
     if tally.pairs is not None and tally.pairs.programs:
         console.print(_pairs(tally.pairs), soft_wrap=True, highlight=False)
-    for key, count in tally.keys.most_common():
-        console.print(Text.assemble(f"{count:>6}  {key}", (_again(tally, key), "dim")), soft_wrap=True)
-        console.print(Text(f"        {tally.examples[key][0]}", style="dim"), soft_wrap=True)
-    _print_signatures(tally, console)
+    _print_entries(tally, console)
+    _print_waiting(tally, console)
     for (baselines, key), count in tally.shared.most_common():
         told = f"{count:>6}  also in {', '.join(baselines)}: {key}"
         console.print(Text(told, style="dim"), soft_wrap=True)
@@ -95,25 +96,38 @@ def print_summary(tally: Tally, console: Console) -> None:
     console.print(f"{ending}: {_verdict(tally)}", soft_wrap=True, highlight=False)
 
 
-def _print_signatures(tally: Tally, console: Console) -> None:
-    """Each signature with its findings, minimized and probable, the most frequent first."""
-    if not tally.signatures and not tally.flaky:
-        return
-    if tally.signatures:
-        console.print("signatures (findings minimized + probably the same):", soft_wrap=True, highlight=False)
-    for signature, signed in sorted(tally.signatures.items(), key=lambda kv: -(kv[1].minimized + kv[1].explained)):
-        count = f"{signed.minimized}+{signed.explained}"
-        console.print(
-            Text.assemble(f"{count:>6}  ", (signed.standing, "dim" if signed.known else "bold"), f": {signature}"),
-            soft_wrap=True,
-        )
-        if isinstance(signed.first, FindingSigned) and signed.first.minimized:
-            console.print(Text(f"        {signed.first.minimized}", style="dim"), soft_wrap=True)
+def _print_entries(tally: Tally, console: Console) -> None:
+    """Each entry in its order, the gravest first: in plain words, by its signatures, and the smallest program."""
+    entries = ranked(tally)
+    if entries:
+        console.print("findings, the gravest first (minimized + probably the same):", soft_wrap=True, highlight=False)
+    for number, entry in enumerate(entries, 1):
+        count, impact = f"{entry.minimized}+{entry.explained}", entry.head.rank.impact.words
+        standing = (entry.head.signed.standing, "dim" if entry.known else "bold")
+        line = Text.assemble(f"{number:>3} {count:>6}  ", standing, f": {impact}: {entry.head.title}")
+        console.print(line, soft_wrap=True)
+        console.print(Text(f"{INDENT}{entry.head.signature}", style="dim"), soft_wrap=True)
+        for told in entry.also:
+            count = f"{told.signed.minimized}+{told.signed.explained}"
+            console.print(Text(f"{INDENT}also seen as: {count} {told.signature}", style="dim"), soft_wrap=True)
+        for told in entry.all:
+            if told.path:
+                console.print(Text(f"{INDENT}{told.path}", style="dim"), soft_wrap=True)
+    if any(entry.head.path for entry in entries):
+        console.print(f"of each file: {', '.join(COMMANDS)}", soft_wrap=True, highlight=False)
     for flaky in tally.flaky[:SHOWN_KEYS]:
-        told = f"{Status.FLAKY.value:>6}  {flaky.key}: {flaky.text} ({flaky.path})"
-        console.print(Text(told, style="yellow"), soft_wrap=True)
+        said = f"{Status.FLAKY.value:>6}  {flaky.key}: {flaky.text} ({flaky.path})"
+        console.print(Text(said, style="yellow"), soft_wrap=True)
     if (more := len(tally.flaky) - SHOWN_KEYS) > 0:
         console.print(Text(f"        and {counted(more, 'more flaky finding')}", style="yellow"))
+
+
+def _print_waiting(tally: Tally, console: Console) -> None:
+    """The coarse keys of the findings that have not been minimized, the gravest first, each with its first script."""
+    waiting = Counter(tally.waiting.values())
+    for key, count in sorted(waiting.items(), key=lambda kv: key_order(*kv)):
+        console.print(Text.assemble(f"{count:>6}  {key}", (_again(tally, key), "dim")), soft_wrap=True)
+        console.print(Text(f"        {tally.examples[key][0]}", style="dim"), soft_wrap=True)
     if tally.untriaged:
         left = f"{counted(tally.untriaged, 'finding')} left to minimize"
         console.print(f"{left}; --resume goes on", highlight=False)

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from aotcheck.campaign.corpus import entries
+from aotcheck.campaign.events import FindingExplained, FindingSigned
+from aotcheck.campaign.impact import Impact, impact_of
 from aotcheck.campaign.oddity import oddity
-from aotcheck.campaign.rank import Impact, impact_of, rank_of
+from aotcheck.campaign.rank import Cause, rank_of, ranked
+from aotcheck.campaign.runs import summed_up
+from aotcheck.campaign.signature import cause, skeleton
+from aotcheck.campaign.tally import Tally
 from aotcheck.campaign.titles import Seen, title
+from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity
-from aotcheck.program import GradMode, Program, Ref
+from aotcheck.program import GradMode, Program, Ref, emit
 from tests.meta.small import DOUBLE, INPUT, MUTATES, TRAINED, VIEW, X, op, program
 
 CORPUS = Path(__file__).parents[3] / "corpus"
@@ -167,3 +173,84 @@ def test_the_corpus_has_titles_that_fit_a_line() -> None:
         title("", CoarseKey("values", "output"), entry.program) for entry in list(entries(CORPUS))[::20] if entry.keys
     ]
     assert len(words) > 20 and max(map(len, words)) < 160
+
+
+# -- entries
+
+
+class Found:
+    """Signatures, as triage tells them of findings, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.tally, self.count = folder, Tally(), 0
+
+    def add(self, difference: Difference, shown_by: Program, known: str = "", stage: str = "", times: int = 1) -> None:
+        self.count += 1
+        path, text = self.folder / f"{self.count}.py", difference.text
+        path.write_text(emit(shown_by, {"key": str(difference.key), "difference": text}), encoding="utf-8")
+        told = skeleton(shown_by)
+        event = FindingSigned("f.py", difference.key, told, stage, str(path), 1, True, known, 1.0, cause(shown_by))
+        self.tally.feed(replace(event, shown=difference.key, text=text))
+        for _ in range(times - 1):
+            self.tally.feed(FindingExplained("f.py", difference.key, told, stage, known))
+
+    @property
+    def entries(self) -> tuple[Cause, ...]:
+        return ranked(self.tally)
+
+    @property
+    def told(self) -> list[str]:
+        return [entry.head.title for entry in self.entries]
+
+
+WRONG, GRADIENT = seen(K.VALUES, Role.OUTPUT), seen(K.VALUES, Role.GRADIENT, phase=Phase.BACKWARD)
+FLAG, RAISED = seen(K.REQUIRES_GRAD, Role.OUTPUT), seen(K.EXCEPTION, Role.CALL, error="IndexError: x")
+
+
+def test_consequences_are_told_under_their_cause(tmp_path: Path) -> None:
+    found = Found(tmp_path)
+    found.add(FLAG, TRAINED, times=5)
+    found.add(GRADIENT, TRAINED)
+    found.add(WRONG, DOUBLE, times=2)
+    (entry,) = found.entries
+    assert entry.head.signature.key == WRONG.key, "a plain program goes before one with a backward"
+    assert [told.signature.key.oracle for told in entry.also] == ["values", "requires-grad"]
+    assert (entry.findings, entry.minimized, entry.explained, entry.status) == (8, 3, 5, Status.NEW)
+
+
+def test_other_ops_stages_errors_and_known_bugs_are_entries_of_their_own(tmp_path: Path) -> None:
+    found = Found(tmp_path)
+    found.add(WRONG, DOUBLE)
+    found.add(WRONG, CUMSUM)
+    found.add(WRONG, DOUBLE, stage="runtime")
+    found.add(RAISED, DOUBLE)
+    found.add(seen(K.EXCEPTION, Role.CALL, error="ValueError: y"), DOUBLE)
+    found.add(GRADIENT, TRAINED, known="a-file")
+    found.add(FLAG, CUMSUM, known="a-file")
+    assert sorted(len(entry.also) for entry in found.entries) == [0, 0, 0, 1, 1]
+    (known,) = (entry for entry in found.entries if entry.known)
+    assert known is not found.entries[0] and known == found.entries[-1] and len(known.also) == 1
+
+
+def test_entries_are_told_the_gravest_first_and_known_ones_last(tmp_path: Path) -> None:
+    found = Found(tmp_path)
+    found.add(FLAG, VIEW, times=99)
+    found.add(WRONG, SET)
+    found.add(WRONG, DOUBLE, known="a-file")
+    found.add(RAISED, SPLIT, times=9)
+    found.add(GRADIENT, CUMSUM)
+    impacts = [entry.head.rank.impact for entry in found.entries]
+    assert impacts == [Impact.WRONG, Impact.WRONG, Impact.RAISES, Impact.METADATA, Impact.WRONG]
+    assert found.told[0] == "a gradient of torch.cumsum is silently wrong"
+    assert "Tensor.set_" in found.told[1]
+    run = summed_up(found.tally, "b", tmp_path, 0)
+    assert [one.title for one in run.signatures] == found.told, "what is written of a night has the same order"
+
+
+def test_what_cannot_be_read_is_told_after_what_can(tmp_path: Path) -> None:
+    found = Found(tmp_path)
+    found.add(WRONG, DOUBLE)
+    found.add(WRONG, CUMSUM)
+    (tmp_path / "1.py").unlink()
+    assert found.told[0] == "an output of torch.cumsum is silently wrong"
+    assert found.told[1] == "(values, output), of which there is no program to read"

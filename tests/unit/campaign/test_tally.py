@@ -107,8 +107,8 @@ def test_findings_are_new_known_and_flaky_as_in_replay() -> None:
     found = Found().add().add("a-bug").add("a-bug", explained=True).add(None)
     found.tally.feed(checked(0), 1.0)
     text = summary(found.tally)
-    assert "   1+0  new: (values, output) of \n" in text
-    assert "   1+1  known (a-bug): (values, output) of a-bug" in text
+    assert "  1    1+0  new: silently wrong: (values, output), of which there is no program to read\n" in text
+    assert "  2    1+1  known (a-bug): silently wrong: " in text and "            (values, output) of a-bug\n" in text
     assert " flaky  (values, output): agrees (3.py)" in text
     assert "4 findings (1 new, 2 known, 1 flaky), 1 coarse key, in 1 program;" in text
     assert found.tally.exit_code is ExitCode.FINDINGS

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aotcheck.oracle.raised import normalized, raised
+from aotcheck.oracle.raised import normalized, raised, same_key
 
 
 class ExportError(Exception):
@@ -92,3 +92,45 @@ def test_a_line_that_says_where_an_error_was_noticed_is_not_the_message() -> Non
     assert normalized(cpp.format(7, "No rule for topk")) == "No rule for topk"
     assert normalized("expected one of:\n* (Tensor input)") == "expected one of:"
     assert normalized("at core.cpp:109:") == "at core.cpp:N:"
+
+
+ALIKE = [
+    ("Node squeeze was invalid, but is output", "Node neg_12 was invalid, but is output"),
+    ("Expected native_dropout_3 to be a tensor", "Expected native_dropout to be a tensor"),
+    (
+        "n=copy__2, n.args[0]=copy_, placeholders={primals_1, primals_2}, graph=graph():",
+        "n=copy__1, n.args[0]=copy__7, placeholders={primals_1}, graph=graph():",
+    ),
+    ("stride equal to (3*s0, 1), but got: (s0, 1)", "stride equal to (2, 3, 1), but got: (s12, 3, 1)"),
+    ("cannot be 0 to view ComplexDouble as Double", "cannot be 0 to view Long as BFloat16"),
+    ("expand(CPUBFloat16Type{[2]}, size=[3]): no", "expand(CPUFloatType{[2, 3]}, size=[]): no"),
+    ("mismatch at 3: InputAliasInfo(is_leaf=True, x=1)", "mismatch at 1: InputAliasInfo(is_leaf=False, y=2, ...)"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_names_of_nodes_sizes_and_dtypes_are_no_part_of_a_key(one: str, other: str) -> None:
+    assert normalized(one) == normalized(other)
+    assert normalized(normalized(one)) == normalized(one), "an old key is compared by saying it again"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("derivative for set_ is not implemented", "derivative for _foreach_copy_ is not implemented"),
+        ("mul(): argument", "add(): argument"),
+        ("Cannot swap t1 because", "Cannot swap it because"),
+    ],
+)
+def test_what_tells_bugs_apart_stays_in_a_key(one: str, other: str) -> None:
+    assert normalized(one) != normalized(other)
+
+
+def test_an_old_key_is_the_same_key() -> None:
+    now = "(exception, forward, RuntimeError: view(): cannot view shape [N] as [N])"
+    assert same_key("(exception, forward, RuntimeError: view(): cannot view shape (N, jN) as [N, jN])", now)
+    assert not same_key("(exception, forward, RuntimeError: view(): cannot view)", now)
+    assert not same_key("(exception, backward, RuntimeError: view(): cannot view shape [N] as [N])", now)
+    cut = "(exception, forward, AssertionError: stride equal to (N*sN, N, N, N, N), but got: ...)"
+    assert same_key(cut, "(exception, forward, AssertionError: stride equal to [N], but got: [N])")
+    assert not same_key(cut, "(exception, forward, AssertionError: stride equal to [N] or: [N])")
