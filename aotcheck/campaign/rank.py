@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from aotcheck.campaign.events import FindingSigned
+from aotcheck.campaign.events import FindingExplained, FindingSigned
 from aotcheck.campaign.impact import Impact, impact_of
 from aotcheck.campaign.oddity import oddity
-from aotcheck.campaign.signature import Signature
+from aotcheck.campaign.signature import KnownBug, Signature, is_known
 from aotcheck.campaign.tally import Signed, Tally
 from aotcheck.campaign.titles import Seen, title
 from aotcheck.campaign.words import Status
@@ -29,7 +29,7 @@ from aotcheck.minimize.size import size
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, parse_file
 
-__all__ = ["Cause", "Impact", "Rank", "Told", "impact_of", "key_order", "rank_of", "ranked", "title"]
+__all__ = ["Cause", "Impact", "Rank", "Told", "impact_of", "is_still_there", "key_order", "rank_of", "ranked", "title"]
 
 
 @dataclass(frozen=True, order=True)
@@ -87,7 +87,8 @@ class Told:
         signed: its findings.
         title: it in plain words.
         rank: where it stands.
-        path: the smallest program that shows it; empty where there is none.
+        path: the file of the smallest program that shows it; empty where there is none.
+        program: that program, or else one of its findings; None where nothing can be read.
     """
 
     signature: Signature
@@ -95,6 +96,7 @@ class Told:
     title: str
     rank: Rank
     path: str
+    program: Program | None = None
 
     @property
     def findings(self) -> int:
@@ -152,6 +154,21 @@ def ranked(tally: Tally) -> tuple[Cause, ...]:
     return tuple(_folded(told))
 
 
+def is_still_there(entry: Cause, others: Iterable[Cause]) -> bool:
+    """Whether one of ``others``, of another run, is the same as ``entry``: they have a signature in common, in its old
+    words too, or a corpus file."""
+    return any(_is_same(one, told) for other in others for told in other.all for one in entry.all)
+
+
+def _is_same(one: Told, other: Told) -> bool:
+    if one.signature == other.signature or (one.signed.known and one.signed.known == other.signed.known):
+        return True
+    if one.program is None or other.program is None or one.signature.stage != other.signature.stage:
+        return False
+    bug = KnownBug(str(other.signature.key), other.signature.skeleton, other.program)
+    return is_known(one.signature.key, one.program, bug)
+
+
 def _order(told: Told) -> tuple[object, ...]:
     return told.rank, str(told.signature)
 
@@ -178,16 +195,14 @@ def _may_be_one(one: Told, other: Told) -> bool:
 
 def _told(signature: Signature, signed: Signed) -> Told:
     first, count = signed.first, signed.minimized + signed.explained
-    minimized = first.minimized if isinstance(first, FindingSigned) else ""
-    read = _read(minimized) if isinstance(first, FindingSigned) else _read(first.shown_by)
-    read = read or _read(first.path)
-    key, text = signature.key, ""
+    key, text, path = signature.key, "", first.shown_by if isinstance(first, FindingExplained) else first.minimized
     if isinstance(first, FindingSigned):
         key, text = first.shown or signature.key, first.text
+    read = _read(path) or _read(first.path)
     program = None if read is None else read.program
     rank = min(rank_of(shown, program, count) for shown in (signature.key, key))
-    said = title(text, key, read.program) if read is not None else f"{key}, of which there is no program to read"
-    return Told(signature, signed, said, rank, minimized)
+    said = f"{key}, of which there is no program to read" if program is None else title(text, key, program)
+    return Told(signature, signed, said, rank, path, program)
 
 
 @lru_cache(maxsize=4096)

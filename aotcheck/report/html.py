@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,10 @@ from aotcheck.campaign import Past, Tally
 from aotcheck.campaign.corpus import entries
 from aotcheck.campaign.events import FindingSigned, PairsCounted
 from aotcheck.campaign.journal import write_durably
-from aotcheck.campaign.signature import Signature
-from aotcheck.campaign.tally import Signed, tallied
-from aotcheck.campaign.words import counted
-from aotcheck.program import ProgramSyntaxError, UnknownOpError, body_source, parse_file
+from aotcheck.campaign.rank import Cause, Told, is_still_there, ranked
+from aotcheck.campaign.tally import tallied
+from aotcheck.campaign.words import COMMANDS, counted
+from aotcheck.program import ProgramSyntaxError, UnknownOpError, body_source, flat_calls, parse_file
 from aotcheck.report.drawings import alias_diagram, labelled_heat_map, throughput
 from aotcheck.report.illustrate import Illustration, illustrated
 from aotcheck.report.jsonl import load_events, load_timed, read_events
@@ -23,29 +24,46 @@ from aotcheck.report.jsonl import load_events, load_timed, read_events
 __all__ = ["previous_run", "write_html"]
 
 MOST_ILLUSTRATED = 40
-"""As many signatures are run again for their pictures."""
+"""As many entries are run again for their pictures."""
 
 BUCKETS = 60
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A signature as the page shows it."""
+    """An entry as the page shows it.
 
-    signature: Signature
-    signed: Signed
+    Args:
+        number: where it stands, from 1; its section is ``#f<number>``.
+        entry: it.
+        program: the smallest program, as text.
+        ops: the ops of that.
+        commands: what to do with its file next, as a shell takes it.
+        issue: where it is reported, if its corpus file says.
+        since: ``new since the last run``; empty for one that was there, or where there is no such run.
+        picture: what the program shows, if it was run again.
+        diagrams: eager's and the backend's tensors.
+    """
+
+    number: int
+    entry: Cause
     program: str
-    path: str
-    known: str
+    ops: tuple[str, ...]
+    commands: tuple[str, ...]
     issue: str
-    new: bool
+    since: str
     picture: Illustration | None
     diagrams: tuple[str, str]
 
-    @property
-    def count(self) -> int:
-        """How many findings have it, or probably have it."""
-        return self.signed.minimized + self.signed.explained
+
+@dataclass(frozen=True)
+class Changed:
+    """What is otherwise than in the run before: figures, and entries that are new, gone, and still there."""
+
+    figures: tuple[str, ...]
+    new: tuple[Cause, ...]
+    gone: tuple[Cause, ...]
+    still: tuple[Cause, ...]
 
 
 def write_html(folder: Path, corpus: Path | None = None, previous: Path | None = None) -> Path:
@@ -54,7 +72,8 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
     Args:
         folder: a run's folder.
         corpus: where known bugs have their issues.
-        previous: the run to compare with; by default the last one before it, of the same backend, beside it.
+        previous: the run to compare with; by default the last one before it, of the same backend and strategy, beside
+            it.
 
     Raises:
         OSError: there is no run, or nothing can be written.
@@ -62,7 +81,8 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
     tally = tallied(load_timed(folder / "run.jsonl"))
     before = previous or previous_run(folder)
     earlier = tallied(load_timed(before / "run.jsonl")) if before is not None else None
-    findings = list(_findings(tally, earlier, corpus))
+    found, past = ranked(tally), ranked(earlier) if earlier is not None else None
+    findings = list(_findings(tally, found, past, corpus))
     pairs = tally.pairs
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aotcheck.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -79,7 +99,9 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
         findings=findings,
         throughput=throughput(_rates(folder / "run.jsonl")),
         previous=before,
-        changes=list(_changes(tally, earlier)),
+        changed=_changed(tally, found, earlier, past or ()),
+        impacts=list(dict.fromkeys(f.entry.head.rank.impact.words for f in findings)),
+        ops=sorted({op for f in findings for op in f.ops}),
         pairs=pairs,
         heat=_heat(pairs),
         facets=list(_facets(pairs)),
@@ -94,46 +116,55 @@ def _times(path: Path) -> Iterator[float]:
 
 
 def previous_run(folder: Path) -> Path | None:
-    """The last run before this one, of the same backend, beside it; None if there is none."""
+    """The last run before this one, of the same backend and strategy, beside it; None if there is none."""
     started = Past.of(load_events(folder / "run.jsonl")).started
     best: tuple[str, Path] | None = None
     for other in folder.resolve().parent.glob("*/run.jsonl"):
         if other.parent.resolve() == folder.resolve():
             continue
         first = next(read_events(other), {})
-        if started is None or first.get("backend") != started.backend or str(first.get("time", "")) >= started.time:
+        if started is None or str(first.get("time", "")) >= started.time:
+            continue
+        if (first.get("backend"), first.get("strategy")) != (started.backend, started.strategy):
             continue
         if best is None or str(first["time"]) > best[0]:
             best = str(first["time"]), other.parent
     return best[1] if best is not None else None
 
 
-def _findings(tally: Tally, earlier: Tally | None, corpus: Path | None) -> Iterator[Finding]:
+def _findings(
+    tally: Tally, found: tuple[Cause, ...], past: tuple[Cause, ...] | None, corpus: Path | None
+) -> Iterator[Finding]:
     issues = {entry.path.stem: entry.issue for entry in entries(corpus)} if corpus is not None else {}
-    ordered = sorted(tally.signatures.items(), key=lambda kv: (bool(kv[1].known), -(kv[1].minimized + kv[1].explained)))
-    sources = [_source(signed) for _, signed in ordered]
+    sources = [_source(cause.head) for cause in found]
     shown = [i for i, source in enumerate(sources) if source][:MOST_ILLUSTRATED]
     run = tally.run
     pictures: Mapping[int, Illustration] = {}
     if run is not None and shown:
         made = illustrated([sources[i] for i in shown], run.backend, run.device, run.memory)
         pictures = dict(zip(shown, made, strict=True))
-    for i, (signature, signed) in enumerate(ordered):
+    for i, cause in enumerate(found):
         picture = pictures.get(i)
         diagrams = ("", "")
         if picture is not None and picture.eager is not None and picture.compiled is not None:
             diagrams = alias_diagram(picture.eager), alias_diagram(picture.compiled)
-        path = getattr(signed.first, "minimized", "")
-        new = earlier is not None and signature not in earlier.signatures
-        issue = issues.get(signed.known, "")
-        yield Finding(signature, signed, _body(path), path, signed.known, issue, new, picture, diagrams)
+        path = cause.head.path
+        commands = tuple(one.replace("FILE", shlex.quote(path)) for one in COMMANDS) if path else ()
+        since = "" if past is None or is_still_there(cause, past) else "new since the last run"
+        issue, ops = issues.get(cause.known, ""), _ops(cause.head)
+        yield Finding(i + 1, cause, _body(path), ops, commands, issue, since, picture, diagrams)
 
 
-def _source(signed: Signed) -> str:
-    if not isinstance(signed.first, FindingSigned) or not signed.first.minimized:
+def _ops(told: Told) -> tuple[str, ...]:
+    return () if told.program is None else tuple(dict.fromkeys(call.path for call in flat_calls(told.program.body)))
+
+
+def _source(told: Told) -> str:
+    """The file of a signature that this run has minimized; those that it knew are not run again for the page."""
+    if not isinstance(told.signed.first, FindingSigned) or not told.path:
         return ""
     try:
-        return Path(signed.first.minimized).read_text(encoding="utf-8")
+        return Path(told.path).read_text(encoding="utf-8")
     except OSError:
         return ""
 
@@ -163,14 +194,17 @@ def _rates(path: Path) -> list[tuple[float, float]]:
     return [((i + 0.5) * span / buckets, count / (span / buckets)) for i, count in enumerate(counts)]
 
 
-def _changes(tally: Tally, earlier: Tally | None) -> Iterator[str]:
+def _changed(tally: Tally, found: tuple[Cause, ...], earlier: Tally | None, past: tuple[Cause, ...]) -> Changed | None:
     if earlier is None:
-        return
-    yield f"{earlier.programs} -> {tally.programs} programs, {earlier.rate:.1f} -> {tally.rate:.1f} a second"
+        return None
     refused = [one.share(one.refused) for one in (earlier, tally)]
-    yield f"{earlier.findings} -> {tally.findings} findings, {refused[0]:.1%} -> {refused[1]:.1%} refused"
-    yield from (f"since then: {one}" for one in tally.signatures if one not in earlier.signatures)
-    yield from (f"not found again: {one}" for one in earlier.signatures if one not in tally.signatures)
+    figures = (
+        f"{earlier.programs} -> {tally.programs} programs, {earlier.rate:.1f} -> {tally.rate:.1f} a second",
+        f"{earlier.findings} -> {tally.findings} findings, {refused[0]:.1%} -> {refused[1]:.1%} refused",
+    )
+    still = tuple(entry for entry in found if is_still_there(entry, past))
+    new = tuple(entry for entry in found if entry not in still)
+    return Changed(figures, new, tuple(entry for entry in past if not is_still_there(entry, found)), still)
 
 
 def _heat(pairs: PairsCounted | None) -> str:

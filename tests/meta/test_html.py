@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -30,7 +33,9 @@ from tests.meta.small import X, op, pair, program
 PLANTED = "tests.meta.planted"
 VIEWS = program(op("v0", "torch.mul", X, 2), op("v1", "Tensor.narrow", Ref("v0"), 0, 1, 2), outputs=pair("v0", "v1"))
 KEY = CoarseKey("values", "output", "<script>alert(1)</script>")
-VOID = {"meta", "br", "img", "line", "polyline"}
+PATHS = {"old one": "torch.add", "both": "torch.mul", "new one": "torch.sub"}
+"""Programs of signatures, so that they are not taken for each other."""
+VOID = {"meta", "br", "img", "line", "polyline", "input"}
 
 
 class Page(HTMLParser):
@@ -41,31 +46,44 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.seen: list[str] = []
         self.links: list[str] = []
+        self.targets: set[str] = set()
+        self.copied: list[str] = []
+        self.scripts: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
         self.links += [str(value) for name, value in attrs if name in ("src", "href")]
+        self.targets |= {str(value) for name, value in attrs if name == "id"}
+        self.copied += [str(value) for name, value in attrs if name == "data-copy"]
+        assert not [name for name, _ in attrs if name.startswith("on")], "handlers are in the script alone"
         if tag not in VOID:
             self.open.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in VOID:
             assert self.open.pop() == tag
 
 
-def run(folder: Path, backend: str, time: str, skeletons: tuple[str, ...], died: bool = False) -> Path:
+def run(
+    folder: Path, backend: str, time: str, skeletons: tuple[str, ...], died: bool = False, strategy: str = "s:s"
+) -> Path:
     """A run's folder as a campaign leaves it."""
     (folder / "signatures").mkdir(parents=True)
     versions = {"torch": "2.13.0"}
-    events: list[Event] = [RunStarted(backend, "cpu", 7, 50, None, 1, 25, "s:s", versions, time)]
+    events: list[Event] = [RunStarted(backend, "cpu", 7, 50, None, 1, 25, strategy, versions, time)]
     for i in range(30):
         hard = (KEY,) if i < len(skeletons) else ()
         outcome = "differs" if hard else "agrees"
         events.append(ProgramChecked(0, i, outcome, 0.01, hard=hard, texts=("...",) * len(hard), path=f"{i}.py"))
     for i, said in enumerate(skeletons):
         script = folder / "signatures" / f"{i}.py"
-        script.write_text(emit(VIEWS, {"backend": backend}), encoding="utf-8")
+        shown_by = program(op("v0", PATHS[said], X, 2), outputs=Ref("v0")) if said in PATHS else VIEWS
+        script.write_text(emit(shown_by, {"backend": backend}), encoding="utf-8")
         events.append(FindingWritten(0, i, KEY, "values of ...", f"{i}.py"))
         events.append(FindingSigned(f"{i}.py", KEY, said, "runtime", str(script), 2, True, "", 1.0))
     counts = ((), (3,), (0, 1))
@@ -81,20 +99,81 @@ def test_the_page_says_what_was_found_and_compares_it_with_the_run_before(tmp_pa
     doubles = f"{PLANTED}:doubles"
     run(tmp_path / "a", doubles, "2026-01-01T00:00:00", ("old one", "both"))
     run(tmp_path / "b", "eager", "2026-01-02T00:00:00", ("of another backend",))
+    run(tmp_path / "d", doubles, "2026-01-02T00:00:00", (), strategy="s:other")
     now = run(tmp_path / "c", doubles, "2026-01-03T00:00:00", ("both", "new one"))
     assert previous_run(now) == (tmp_path / "a").resolve()
     text = write_html(now).read_text(encoding="utf-8")
     page = Page(text)
     assert page.open == []
-    assert [link for link in page.links if not link.startswith("data:")] == [], "nothing is loaded"
-    assert "<script" not in text and "&lt;script&gt;alert(1)" in text
-    for said in ("both", "new one", "since then: ", "not found again: ", "old one", "blame: runtime", "torch.narrow"):
-        assert said in text or said == "torch.narrow"
+    outside = [link for link in page.links if not link.startswith(("data:", "#"))]
+    assert outside == [], "nothing is loaded"
+    assert {link[1:] for link in page.links if link.startswith("#")} == {"f1", "f2"} <= page.targets
+    assert "<script>alert" not in text and "&lt;script&gt;alert(1)" in text
+    assert "blame: runtime" in text
+    changed = text[text.index('id="previous"') : text.index('id="entries"')]
+    new, gone, still = (changed.partition(f"{name}: 1 entry")[2].partition("</ul>")[0] for name in CHANGES)
+    assert ("new one" in new, "old one" in gone, "both" in still) == (True, True, True)
+    assert "both" not in new + gone
     assert text.count('class="alias"') == 4, "eager and compiled of both"
-    assert text.count("<article>") == 2
+    assert text.count("<article") == 2
     assert 'class="d"' in text, "elements that differ are marked"
     assert "2 of 2 pairs met in 30 programs" in text
     assert "of sets of three 9 and 8" in text
+
+
+CHANGES = ("new", "gone", "still there")
+
+
+def test_each_entry_has_its_commands_and_a_line_in_the_index(tmp_path: Path) -> None:
+    now = run(tmp_path / "a b", f"{PLANTED}:doubles", "2026-01-01T00:00:00", ("both", "new one"))
+    text = write_html(now).read_text(encoding="utf-8")
+    page = Page(text)
+    for number in (0, 1):
+        for command in ("replay", "minimize", "bug"):
+            assert f"aotcheck {command} '{now / 'signatures' / str(number)}.py'" in page.copied, "quoted for a shell"
+    index = text[text.index('id="index"') : text.index("</table>", text.index('id="index"'))]
+    rows = re.findall(r'data-impact="([^"]*)" data-status="([^"]*)" data-ops="([^"]*)"', index)
+    assert rows == [("silently wrong", "new", "torch.mul"), ("silently wrong", "new", "torch.sub")]
+    assert "an output of torch.mul is silently wrong</a>" in index
+    folded = re.sub(r"<details.*?</details>", "", text[text.index('id="entries"') :], flags=re.DOTALL)
+    assert "def f(" in text and "def f(" not in folded, "programs are folded"
+
+
+def test_what_is_said_of_a_program_is_escaped(tmp_path: Path) -> None:
+    said = 'x</code></details><script>alert(2)</script>" onmouseover="alert(3)'
+    now = run(tmp_path / "a", f"{PLANTED}:doubles", "2026-01-01T00:00:00", (said,))
+    page = Page(write_html(now).read_text(encoding="utf-8"))
+    assert page.open == [] and page.seen.count("script") == 1
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no JavaScript here")
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({}, [1, 2]),
+        ({"search": "GRADIENT cumsum"}, [1]),
+        ({"impact": "metadata"}, [2]),
+        ({"status": "new"}, [1]),
+        ({"op": "Tensor.t"}, [1]),
+        ({"search": "view", "status": "new"}, []),
+    ],
+)
+def test_filters_show_what_is_asked_for(tmp_path: Path, asked: dict[str, str], shown: list[int]) -> None:
+    page = Page(write_html(run(tmp_path / "a", "eager", "2026-01-01T00:00:00", ())).read_text(encoding="utf-8"))
+    stub = """
+    const els = {}, text = {f1: "A gradient of torch.cumsum", f2: "An output of Tensor.view"};
+    const listens = {addEventListener(kind, called) { this.on = called; }};
+    const filled = (id) => ({value: ASKED[id] ?? "", textContent: text[id] ?? "", ...listens});
+    const make = (id) => els[id] ??= filled(id);
+    const row = (entry, impact, status, ops) => ({dataset: {entry, impact, status, ops}});
+    const rows = [row("1", "silently wrong", "new", "torch.cumsum Tensor.t")];
+    rows.push(row("2", "metadata", "known", "Tensor.view"));
+    globalThis.document = {getElementById: make, querySelectorAll: (asked) => asked.startsWith("#index") ? rows : []};
+    """.replace("ASKED", f"({json.dumps(asked)})")
+    ends = "els.search.on(); console.log(JSON.stringify(rows.filter((r) => !r.hidden).map((r) => +r.dataset.entry)));"
+    script = "\n".join((stub, *page.scripts, ends))
+    ran = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout) == shown
 
 
 def test_a_run_that_was_killed_and_one_without_findings_have_a_page(tmp_path: Path) -> None:
