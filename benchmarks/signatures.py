@@ -43,20 +43,22 @@ the shortest beginning of the minimized program that already gives wrong values 
 Both count only where they may cause what the program shows: rounding causes rounding alone, and a copy in place of a
 view no wrong values where nothing is written.
 
-A skeleton has no numbers, sizes and dtypes. Independent statements stand in one order in it, and parameters and tensors are
-numbered as they are used, so that neither order nor names tell two programs apart (`aotcheck/campaign/canonical.py`).
+A skeleton has no numbers, sizes and dtypes. Independent statements stand in one order in it, and parameters and
+tensors are numbered as they are used, so that neither order nor names tell two programs apart
+(`aotcheck/campaign/canonical.py`).
 
-A coarse key is which oracle saw the first difference and where. Of an exception it has the type and the first sentence
-of the message, without numbers, sizes, dtypes, paths, colours and names of nodes; where an exporter or a compiler raises one error `from`
-another, those of the innermost one that has a message. Of values it has how far they are off, if that is special:
-`rounding` (everywhere a small part of eager's value), `infinite or NaN` (wherever they differ, on one side), `narrowed`
-(integers that were cut to a narrower dtype).
+A coarse key is which oracle saw the first difference and where. Of an exception it has the type and the first
+sentence of the message, without numbers, sizes, dtypes, paths, colours and names of nodes; where an exporter or a
+compiler raises one error `from` another, those of the innermost one that has a message. Of values it has how far they
+are off, if that is special: `rounding` (everywhere a small part of eager's value), `infinite or NaN` (wherever they
+differ, on one side), `narrowed` (integers that were cut to a narrower dtype).
 
-Signatures that have one cause and one stage are told as one entry: the same statements on inputs that share memory alike,
-called alike, whatever is returned, backpropagated or looked at. The gravest heads the entry, the others are told as "also
-seen as". Two that raise different errors stay apart, and so do programs that consist only of ops that minimizing puts in
-place of any other (`clone`, `zero_`, `detach`, `t`, `sum`). Entries stand in this order (`aotcheck/campaign/rank.py`):
-silently wrong, crash or hang, lost mutation, raises, does not raise, aliasing, metadata; then by how odd the program is.
+Signatures that have one cause and one stage are told as one entry: the same statements on inputs that share memory
+alike, called alike, whatever is returned, backpropagated or looked at. The gravest heads the entry, the others are
+told as "also seen as". Two that raise different errors stay apart, and so do programs that consist only of ops that
+minimizing puts in place of any other (`clone`, `zero_`, `detach`, `t`, `sum`). Entries stand in this order
+(`aotcheck/campaign/rank.py`): silently wrong, crash or hang, lost mutation, raises, does not raise, aliasing,
+metadata; then by how odd a program is.
 
 Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
 otherwise right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,12 +14,12 @@ from aotcheck.bug import document, make
 from aotcheck.campaign.corpus import NO_ISSUE
 from aotcheck.campaign.events import BugReported, Event, FindingExplained, FindingSigned
 from aotcheck.campaign.journal import write_durably
-from aotcheck.campaign.rank import impact_of, rank_of
+from aotcheck.campaign.rank import impact_of, ranked
 from aotcheck.campaign.settings import Settings
-from aotcheck.campaign.signature import Signature
+from aotcheck.campaign.tally import Tally
 from aotcheck.campaign.titles import title
 from aotcheck.minimize import Limits, Subject
-from aotcheck.program import ParsedFile, ProgramSyntaxError, UnknownOpError, emit, parse_file
+from aotcheck.program import ParsedFile, emit, parse_file
 
 __all__ = ["Reported", "Signatures", "reported"]
 
@@ -85,8 +84,7 @@ class Signatures:
 
     def __init__(self, settings: Settings, past: Iterable[Event] = ()) -> None:
         self.settings = settings
-        self._first: dict[Signature, FindingSigned] = {}
-        self._count: Counter[Signature] = Counter()
+        self._tally = Tally()
         self._done: set[str] = set()
         for event in past:
             self.feed(event)
@@ -95,10 +93,7 @@ class Signatures:
         """Note a signature, or that it has a report."""
         match event:
             case FindingSigned() | FindingExplained():
-                signature = Signature(event.key, event.skeleton, event.stage)
-                self._count[signature] += 1
-                if isinstance(event, FindingSigned) and event.minimized and not event.known:
-                    self._first.setdefault(signature, event)
+                self._tally.feed(event)
             case BugReported():
                 self._done.add(event.minimized)
             case _:
@@ -126,15 +121,9 @@ class Signatures:
                     yield found
 
     def _ranked(self) -> list[Path]:
-        ranked = []
-        for signature, event in self._first.items():
-            path = Path(event.minimized)
-            try:
-                program = parse_file(path).program
-            except (OSError, ProgramSyntaxError, UnknownOpError):
-                continue
-            ranked.append((rank_of(signature.key, program, self._count[signature]), path))
-        return [path for _, path in sorted(ranked)]
+        """The smallest program of each new entry, in the order in which entries are told."""
+        new = [entry.head for entry in ranked(self._tally) if not entry.known]
+        return [Path(told.path) for told in new if told.program is not None and told.path and Path(told.path).exists()]
 
 
 def _written(path: Path, target: Path, subject: Subject, limits: Limits) -> BugReported:

@@ -39,6 +39,7 @@ class Finding:
         program: the smallest program, as text.
         ops: the ops of that.
         commands: what to do with its file next, as a shell takes it.
+        report: the file of the report that can be posted, if the campaign has written one.
         issue: where it is reported, if its corpus file says.
         since: ``new since the last run``; empty for one that was there, or where there is no such run.
         picture: what the program shows, if it was run again.
@@ -50,6 +51,7 @@ class Finding:
     program: str
     ops: tuple[str, ...]
     commands: tuple[str, ...]
+    report: str
     issue: str
     since: str
     picture: Illustration | None
@@ -152,7 +154,8 @@ def _findings(
         commands = tuple(one.replace("FILE", shlex.quote(path)) for one in COMMANDS) if path else ()
         since = "" if past is None or is_still_there(cause, past) else "new since the last run"
         issue, ops = issues.get(cause.known, ""), _ops(cause.head)
-        yield Finding(i + 1, cause, _body(path), ops, commands, issue, since, picture, diagrams)
+        report = tally.reports[path].path if path in tally.reports else ""
+        yield Finding(i + 1, cause, _body(path), ops, commands, report, issue, since, picture, diagrams)
 
 
 def _ops(told: Told) -> tuple[str, ...]:

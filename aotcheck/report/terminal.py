@@ -13,7 +13,7 @@ from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
 from aotcheck.campaign.events import Ending, PairsCounted, Shown
-from aotcheck.campaign.rank import key_order, ranked
+from aotcheck.campaign.rank import Told, key_order, ranked
 from aotcheck.campaign.words import COMMANDS, Status, counted
 from aotcheck.oracle import CoarseKey, Outcome
 from aotcheck.report.progress import bar
@@ -111,8 +111,8 @@ def _print_entries(tally: Tally, console: Console) -> None:
             count = f"{told.signed.minimized}+{told.signed.explained}"
             console.print(Text(f"{INDENT}also seen as: {count} {told.signature}", style="dim"), soft_wrap=True)
         for told in entry.all:
-            if told.path:
-                console.print(Text(f"{INDENT}{told.path}", style="dim"), soft_wrap=True)
+            for path in filter(None, (told.path, _report(tally, told))):
+                console.print(Text(f"{INDENT}{path}", style="dim"), soft_wrap=True)
     if any(entry.head.path for entry in entries):
         console.print(f"of each file: {', '.join(COMMANDS)}", soft_wrap=True, highlight=False)
     for flaky in tally.flaky[:SHOWN_KEYS]:
@@ -120,6 +120,12 @@ def _print_entries(tally: Tally, console: Console) -> None:
         console.print(Text(said, style="yellow"), soft_wrap=True)
     if (more := len(tally.flaky) - SHOWN_KEYS) > 0:
         console.print(Text(f"        and {counted(more, 'more flaky finding')}", style="yellow"))
+
+
+def _report(tally: Tally, told: Told) -> str:
+    """The file of the report that can be posted, if the campaign has written one."""
+    written = tally.reports.get(told.path)
+    return written.path if written is not None else ""
 
 
 def _print_waiting(tally: Tally, console: Console) -> None:
