@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import threading
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
 
+from aotcheck.campaign import Settings
 from aotcheck.campaign.corpus import entries
-from aotcheck.campaign.events import FindingExplained, FindingSigned
+from aotcheck.campaign.events import FindingExplained, FindingSigned, FindingWritten
 from aotcheck.campaign.impact import Impact, impact_of
+from aotcheck.campaign.nightly import Nightly
 from aotcheck.campaign.oddity import oddity
 from aotcheck.campaign.rank import Cause, rank_of, ranked
 from aotcheck.campaign.runs import summed_up
 from aotcheck.campaign.signature import cause, skeleton
 from aotcheck.campaign.tally import Tally
 from aotcheck.campaign.titles import Seen, title
+from aotcheck.campaign.triage import Triage
 from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.program import GradMode, Program, Ref, emit
+from aotcheck.report.junit import write_junit
+from aotcheck.report.markdown import markdown
+from aotcheck.report.terminal import print_summary
 from tests.meta.small import DOUBLE, INPUT, MUTATES, TRAINED, VIEW, X, op, program
 
 CORPUS = Path(__file__).parents[3] / "corpus"
@@ -254,3 +264,49 @@ def test_what_cannot_be_read_is_told_after_what_can(tmp_path: Path) -> None:
     (tmp_path / "1.py").unlink()
     assert found.told[0] == "an output of torch.cumsum is silently wrong"
     assert found.told[1] == "(values, output), of which there is no program to read"
+
+
+def test_console_junit_and_summary_tell_entries_in_one_order(tmp_path: Path) -> None:
+    found = Found(tmp_path)
+    found.add(FLAG, VIEW, times=99)
+    found.add(FLAG, TRAINED, times=3)
+    found.add(WRONG, DOUBLE)
+    found.add(RAISED, SPLIT, known="a-file")
+    told = found.told
+    assert len(told) == 3 and "silently wrong" in told[0]
+    console = io.StringIO()
+    print_summary(found.tally, Console(file=console, width=400))
+    run = summed_up(found.tally, "eager", tmp_path, 0)
+    write_junit(tmp_path / "junit.xml", (), (run,))
+    cases = [case.get("name", "") for case in ET.parse(tmp_path / "junit.xml").iter("testcase")][1:]
+    assert cases[:3] == [str(entry.head.signature) for entry in found.entries], "a case is called by its signature"
+    summary = markdown(Nightly("there", "now", {}, runs=(run,)))
+    junit = (tmp_path / "junit.xml").read_text()
+    for text in (console.getvalue(), summary):
+        assert [text.index(words) for words in told] == sorted(text.index(words) for words in told)
+    for text in (console.getvalue(), summary, junit):
+        assert text.count("also seen as") == 1 and "a-file" in text
+    assert "aotcheck bug FILE" in console.getvalue()
+
+
+def test_keys_without_a_signature_are_told_the_gravest_first() -> None:
+    tally = Tally()
+    for number, one in enumerate((FLAG, FLAG, RAISED, WRONG)):
+        tally.feed(FindingWritten(0, number, one.key, one.text, f"{number}.py"))
+    tally.feed(FindingSigned("0.py", FLAG.key, "x", "", "", 1, True, "", 1.0))
+    console = io.StringIO()
+    print_summary(tally, Console(file=console, width=400))
+    told = console.getvalue()[console.getvalue().index("program to read") :]
+    places = [told.index(f"     1  {one.key}") for one in (WRONG, RAISED, FLAG)]
+    assert places == sorted(places) and "3 findings left to minimize" in told
+
+
+def test_the_gravest_finding_is_minimized_first(tmp_path: Path) -> None:
+    triage = Triage(Settings("s:s", "eager", "cpu", 0, 1, None, 1, 60.0, 2**30, tmp_path), (), threading.Event())
+    for number, one in enumerate((FLAG, RAISED, WRONG)):
+        triage.feed(FindingWritten(0, number, one.key, one.text, f"{number}.py"))
+    order = []
+    while (finding := triage._next()) is not None:
+        order.append(finding.path)
+        triage.feed(FindingExplained(finding.path, finding.key, "x", ""))
+    assert order == ["2.py", "1.py", "0.py"]
