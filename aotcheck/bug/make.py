@@ -77,7 +77,7 @@ def make(source: str, subject: Subject, order: Order, limits: Limits, *, blames:
         limits: what one process may take.
         blames: find out which part of the backend is to blame, too.
     """
-    with workers(subject, limits, max_tasks=1) as pool:
+    with workers(subject, replace(limits, jobs=1), max_tasks=1) as pool:
         search = _Search(pool, source, subject, limits)
         judged = search.call(_differences)
         if isinstance(judged, _Death):

@@ -62,7 +62,8 @@ def write(program: Program, difference: Difference, backend: str, device: torch.
     run = ["def run(f):", *(f"    {line}" for line in run), "", ""]
 
     def source(expression: str) -> str:
-        return "\n".join([*first, *run, *_ending(expression, backend, raises), ""])
+        ending = _raising(expression, difference) if raises else _comparing(expression, backend)
+        return "\n".join([*first, *run, *ending, ""])
 
     return Script(source(compiled), source("f"), raises)
 
@@ -131,9 +132,17 @@ def _is_read(name: str, lines: Sequence[str]) -> bool:
     return False
 
 
-def _ending(compiled: str, backend: str, raises: bool) -> list[str]:
-    if raises:
-        return ["run(f)  # eager: no error", f"run({compiled})"]
+_RAISED = re.compile(r"raises ([\w.]+)")
+
+
+def _raising(compiled: str, difference: Difference) -> list[str]:
+    """An exception is let through, or the process ends."""
+    raised = _RAISED.match(difference.compiled)
+    return ["run(f)  # eager: no error", f"run({compiled})  # {raised[1] if raised else difference.compiled}"]
+
+
+def _comparing(compiled: str, backend: str) -> list[str]:
+    """What eager and the backend give is printed and compared."""
     name = backend.rpartition(":")[2]
     width = max(len("eager"), len(name)) + 1
     return [

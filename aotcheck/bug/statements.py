@@ -11,7 +11,7 @@ from importlib import import_module
 from aotcheck.bug.choices import Choices
 from aotcheck.program import Block, OpCall, Program, Statement, TupleExpr, flat_calls, functions, references
 from aotcheck.program import wrapped as wrappers
-from aotcheck.program.functions import Composed, Inside, Module
+from aotcheck.program.functions import Composed, Module
 from aotcheck.program.model import Expr, Literal, Ref
 from aotcheck.program.source import show_expr, show_statement
 from aotcheck.program.subclasses import NAMESPACE, subclasses
@@ -139,12 +139,13 @@ class Spelling:
     def _inside(self, name: str, shown: list[str]) -> str:
         if name == "doubles":
             return f"{shown[0]}.register_hook(lambda g: g * 2)"
+        if name == "negates_after":
+            return f'{shown[0]}.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", -p.grad))'
         if name == "checkpointed":
             self.imports["import torch.utils.checkpoint"] = None
             self._define(functions._checkpointed)
             return f"torch.utils.checkpoint.checkpoint(_checkpointed, {', '.join(shown)}, use_reentrant=False)"
-        self._define(Inside)
-        return f"Inside.{name}({', '.join(shown)})"
+        raise CannotBeWrittenError(f"Inside.{name} is not written in plain torch yet")
 
     def _define(self, made: object) -> None:
         """Have the source of a class or function stand in the script, its docstrings left out."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotcheck.bug import document, make
@@ -18,8 +18,8 @@ from aotcheck.campaign.rank import impact_of, ranked
 from aotcheck.campaign.settings import Settings
 from aotcheck.campaign.tally import Tally
 from aotcheck.campaign.titles import title
-from aotcheck.minimize import Limits, Subject
-from aotcheck.program import ParsedFile, emit, parse_file
+from aotcheck.minimize import DoesNotFailError, Limits, Reduction, Subject
+from aotcheck.program import ParsedFile, Program, emit, parse_file
 
 __all__ = ["Reported", "Signatures", "reported"]
 
@@ -39,7 +39,9 @@ class Reported:
     reason: str = ""
 
 
-def reported(parsed: ParsedFile, subject: Subject, limits: Limits, *, blames: bool) -> Reported:
+def reported(
+    parsed: ParsedFile, subject: Subject, limits: Limits, *, blames: bool, minimize_seconds: float = 0.0
+) -> Reported:
     """The report of a program file.
 
     Args:
@@ -47,11 +49,15 @@ def reported(parsed: ParsedFile, subject: Subject, limits: Limits, *, blames: bo
         subject: the backend, the device and what is not expected of it.
         limits: what one run of the program may take.
         blames: say which part of the backend is to blame.
+        minimize_seconds: how long a program that nobody has minimized may be minimized before; 0 for not at all.
     """
     header = parsed.header
     keys = header.get("keys")
     wanted = keys.get(subject.backend) if isinstance(keys, dict) else header.get("key")
-    source = emit(parsed.program, header)
+    program = parsed.program
+    if minimize_seconds and "skeleton" not in header and program.statements > SMALL:
+        program = _minimized(program, subject, replace(limits, seconds=minimize_seconds), wanted)
+    source = emit(program, header)
     found = make(source, subject, lambda d: (str(d.key) != wanted, impact_of(d.key)), limits, blames=blames)
     if not found.differences:
         return Reported(None, reason=found.reason)
@@ -59,7 +65,7 @@ def reported(parsed: ParsedFile, subject: Subject, limits: Limits, *, blames: bo
     issue = str(header.get("issue", ""))
     text = document(
         found,
-        title(first.text, first.key, parsed.program),
+        title(first.text, first.key, program),
         subject.backend,
         subject.device,
         issue="" if issue in NO_ISSUE else issue,
@@ -67,6 +73,23 @@ def reported(parsed: ParsedFile, subject: Subject, limits: Limits, *, blames: bo
     )
     return Reported(text, found.script, found.reason)
 
+
+def _minimized(program: Program, subject: Subject, limits: Limits, wanted: object) -> Program:
+    """``program`` as small as it gets in the time there is; itself where that shows another difference than is
+    wanted."""
+    reduction = Reduction(program, subject, limits)
+    try:
+        for _ in reduction.steps():
+            pass
+    except DoesNotFailError:
+        return program
+    reduced = reduction.result
+    kept = reduced is not None and (wanted is None or str(reduced.shows.key) == wanted)
+    return reduced.program if reduced is not None and kept else program
+
+
+SMALL = 3
+"""A program of no more statements is reported as it is."""
 
 REPORT_SECONDS = 180.0
 """As long may the reports of a run take, all together."""

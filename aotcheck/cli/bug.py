@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from aotcheck.cli.explain import left_out
 @click.option("--out", type=click.Path(path_type=Path), help="Write it to this file. Default: print it.")
 @click.option("--script", is_flag=True, help="Only the script.")
 @click.option("--blame/--no-blame", "blames", default=True, help="Say which part of the backend is to blame.")
+@click.option(
+    "--minimize-time", type=Seconds(), default="1m", show_default=True, help="For minimizing FILE, if it is not small."
+)
+@click.option("--no-minimize", is_flag=True, help="Report the program of FILE as it is.")
 @click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one run of the script.")
 @click.option("--memory", type=Gibibytes(), default="6", show_default=True, help="GiB for one run.")
 def bug(
@@ -27,6 +32,8 @@ def bug(
     out: Path | None,
     script: bool,
     blames: bool,
+    minimize_time: float,
+    no_minimize: bool,
     timeout: float,
     memory: float,
 ) -> None:
@@ -51,7 +58,9 @@ def bug(
     except BackendError as error:
         raise Usage(str(error)) from error
     subject = Subject(compiled.name, device, INSPECTION, left_out(parsed, compiled))
-    report = reported(parsed, subject, Limits(1, timeout, int(memory * 2**30)), blames=blames)
+    limits = Limits(len(os.sched_getaffinity(0)), timeout, int(memory * 2**30))
+    seconds = 0.0 if no_minimize else minimize_time
+    report = reported(parsed, subject, limits, blames=blames, minimize_seconds=seconds)
     if report.text is None:
         click.echo(f"{path}: {compiled.name}: there is nothing to report: {report.reason}", err=True)
         sys.exit(int(ExitCode.FINDINGS))

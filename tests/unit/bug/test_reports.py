@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -48,7 +48,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd=folder, env=environment)
 
 
-def file(folder: Path, *body: object, header: dict[str, object] | None = None) -> Path:
+def file(folder: Path, *body: object, header: Mapping[str, object] | None = None) -> Path:
     path = folder / "found.py"
     path.write_text(emit(program(*body, outputs=X), header), encoding="utf-8")  # type: ignore[arg-type]
     return path
@@ -113,6 +113,18 @@ def test_usage_errors_are_one_line(tmp_path: Path, arguments: Sequence[str]) -> 
     done = bug(file(tmp_path, op(None, "Tensor.add_", X, 1)), *arguments)
     assert done.exit_code == 2
     assert len(done.output.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("in_root")
+@pytest.mark.parametrize("options", [(), ("--no-minimize",)])
+def test_a_program_that_is_not_small_is_minimized(tmp_path: Path, options: tuple[str, ...]) -> None:
+    names = ("v0", "v1", "v2", "v3")
+    body = [op(name, "torch.neg", X) for name in names]
+    path = file(tmp_path, *body, op(None, "Tensor.add_", X, 1))
+    done = bug(path, "--backend", f"{PLANTED}:copies", "--no-blame", "--script", *options)
+    assert done.exit_code == 0, done.output
+    assert ("torch.neg" in done.output) == bool(options)
+    assert run(done.output, tmp_path).returncode == 1
 
 
 @pytest.mark.usefixtures("in_root")

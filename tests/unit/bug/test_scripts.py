@@ -213,7 +213,7 @@ def run(f):
 
 
 run(f)  # eager: no error
-run(fails(f))
+run(fails(f))  # ValueError
 """
     )
 
