@@ -8,17 +8,29 @@ the user's module has one, and ours otherwise. ``aotcheck_strategies:programs`` 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["INSTALLED", "module_of"]
+__all__ = ["INSTALLED", "find_modules_here", "module_of"]
 
 FOLDER = "strategies"
 """What our strategies are called in this repository, and for short."""
 
 INSTALLED = "aotcheck_strategies"
 """What they are called where they are installed."""
+
+
+def find_modules_here() -> None:
+    """Let modules of the working directory be imported, where a backend or strategies of the user's may lie.
+
+    They come last: what is imported elsewhere by the same name is still that. A script has its own folder in their
+    place, and the command ``pytest`` has none.
+    """
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
 
 
 def module_of(spec: str) -> ModuleType:

@@ -126,7 +126,9 @@ def fuzz_options(pytestconfig: pytest.Config) -> FuzzOptions:
     """The fuzzer's options; skips where the device is not there, fails in one line on anything else that is wrong."""
     from aotcheck.backends import BackendError, DeviceUnavailableError, require_device, resolve
     from aotcheck.cli import seconds
+    from aotcheck.named import find_modules_here
 
+    find_modules_here()
     options = functools.partial(_option, pytestconfig)
     duration = options("fuzz-time")
     limit, absent, wrong = None, "", ""
@@ -166,7 +168,9 @@ def check_compiled(pytestconfig: pytest.Config) -> Callable[..., Report]:
         __tracebackhide__ = True  # pytest then ends at the line of the user's test
         from aotcheck.backends import BackendError
         from aotcheck.checking import DifferenceError, check
+        from aotcheck.named import find_modules_here
 
+        find_modules_here()
         chosen = {name: _option(pytestconfig, name) for name in ("backend", "device")}
         wrong = ""
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from aotcheck.cli.base import OneLine, parsed_file
+from aotcheck.named import find_modules_here
 
 if TYPE_CHECKING:
     from aotcheck.oracle import Verdict
@@ -26,9 +27,12 @@ def main(file: str) -> NoReturn:
     The options are those of the script's command line: ``--backend NAME`` (default: the backend that the header names,
     or the first one that it expects to differ) and ``--device NAME``.
 
+    A backend of the user's may be a module of the working directory, as for ``aotcheck replay``.
+
     Exits 0 without a difference, 1 with one, 2 where the program, the backend or the device cannot be used, 3 where
     eager does not agree with itself.
     """
+    find_modules_here()
     group = OneLine(name=Path(file).name, commands={"run": _run}, add_help_option=False)
     group.main(args=["run", *sys.argv[1:]], obj=Path(file), prog_name=f"python {file}")
     raise AssertionError("click exits")

@@ -46,6 +46,9 @@ def installed(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+PYTEST = (sys.executable, "-c", "import sys, pytest; sys.path.remove(''); sys.exit(pytest.main())")
+"""The command ``pytest``, which does not look for modules in the working directory as ``python -m pytest`` does."""
+
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
@@ -101,9 +104,15 @@ def test_a_strategies_module_of_a_users_own_and_ours_are_side_by_side(installed:
 
 def test_the_fuzz_test_and_its_options_are_there_for_a_users_project(installed: Path, project: Path) -> None:
     ours = ["--aotcheck-backend", "eager", "--aotcheck-fuzz-examples", "3", "--aotcheck-fuzz-out", str(project / "out")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--backend", "mine", *ours]
+    command = [*PYTEST, "-q", "-p", "no:cacheprovider", "--backend", "mine", *ours]
     assert "1 passed" in _run([*command, "--aotcheck-fuzz-strategy", "strategies:mine"], project, installed)
     assert (project / "out" / "findings").is_dir()
+
+
+def test_a_backend_that_lies_where_pytest_is_run_is_found(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "my_backend.py").write_text("def compile(function):\n    return function\n")
+    ours = ["--aotcheck-backend", "my_backend:compile", "--aotcheck-fuzz-examples", "3"]
+    assert "1 passed" in _run([*PYTEST, "-q", "--pyargs", "aotcheck.fuzzing", *ours], tmp_path, installed)
 
 
 def test_an_editable_install_is_found_where_a_folder_has_its_name(sources: Path, tmp_path: Path) -> None:

@@ -158,6 +158,16 @@ def test_a_script_shows_each_difference_and_exits_1(tmp_path) -> None:
     assert "DIFFERENT structure of output after forward of call 1" in done.stdout
 
 
+def test_a_script_in_another_folder_finds_a_backend_that_lies_where_it_is_run(tmp_path) -> None:
+    (tmp_path / "broken.py").write_text("def nothing(f):\n    return lambda *args: None\n", encoding="utf-8")
+    script = tmp_path / "run" / "findings" / "program.py"
+    script.parent.mkdir(parents=True)
+    script.write_text(emit(ALIASED_VIEWS, {"backend": "broken:nothing"}), encoding="utf-8")
+    command = [sys.executable, "run/findings/program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize(("backend", "said"), [("nobody:knows", "importing 'nobody'"), ("egaer", "did you mean")])
 def test_a_script_whose_backend_is_not_there_is_a_usage_error(backend: str, said: str, tmp_path) -> None:
     script = tmp_path / "program.py"
