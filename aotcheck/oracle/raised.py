@@ -10,6 +10,8 @@ from aotcheck._torch import unwrap_dynamo
 
 _HEAD = 120
 _CUT = " ..."
+_OPEN = re.compile(r"[\[(][^\])]*$")
+"""What a cut has left of sizes that were to be closed by a bracket."""
 _SHORTEST_SENTENCE = 20
 _MOST_CAUSES = 16
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -105,7 +107,7 @@ def same_key(one: str, other: str) -> bool:
     one, other = (_alike(words.removeprefix("(").removesuffix(")")) for words in (one, other))
     if not one.endswith(_CUT) and not other.endswith(_CUT):
         return one == other
-    length = min(len(words.removesuffix(_CUT)) for words in (one, other) if words.endswith(_CUT))
+    length = min(len(_OPEN.sub("", words.removesuffix(_CUT))) for words in (one, other) if words.endswith(_CUT))
     return one[:length] == other[:length]
 
 

@@ -134,3 +134,5 @@ def test_an_old_key_is_the_same_key() -> None:
     cut = "(exception, forward, AssertionError: stride equal to (N*sN, N, N, N, N), but got: ...)"
     assert same_key(cut, "(exception, forward, AssertionError: stride equal to [N], but got: [N])")
     assert not same_key(cut, "(exception, forward, AssertionError: stride equal to [N] or: [N])")
+    inside = "(exception, forward, AssertionError: stride equal to (N*sN, N, N, N), but got: (N*sN, ...)"
+    assert same_key(inside, "(exception, forward, AssertionError: stride equal to [N], but got: [N])")
