@@ -12,7 +12,7 @@ from aotcheck.oracle.execute import Observation, identity, role_of
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.leniency import is_soft, soft_kinds
 from aotcheck.oracle.snapshot import GradientFacts, TensorFacts
-from aotcheck.oracle.values import Agreement, compare_values, same_bits
+from aotcheck.oracle.values import FUZZED, Agreement, Tolerance, compare_values, same_bits
 from aotcheck.program import harness
 
 HARD, SOFT = Severity.HARD, Severity.SOFT
@@ -32,6 +32,7 @@ class Pair:
         reference: the program widened to float64, run eagerly; None for exact programs.
         exact: whether values must be equal.
         backend: the compiled path's, which says what of eager's it does not promise.
+        tolerance: what values that need not be equal may differ by.
     """
 
     eager: Observation
@@ -40,6 +41,7 @@ class Pair:
     reference: Observation | None = None
     exact: bool = True
     backend: Backend = STRICT
+    tolerance: Tolerance = FUZZED
 
     def place(self, role: Role, name: str = "", relation: str = "") -> Place:
         """A place in this step."""
@@ -267,6 +269,7 @@ def values(pair: Pair) -> Iterator[Difference]:
             reference=references.get((role, name)),
             exact=pair.exact,
             rtol=pair.backend.rtol,
+            tolerance=pair.tolerance,
         )
         if found.agreement is not Agreement.EQUAL:
             different = found.agreement is Agreement.DIFFERENT

@@ -75,7 +75,7 @@ class Observation:
         return self.call, self.phase, self.nth, self.steps
 
 
-class _Step:
+class Attempt:
     """One step's exception, and what it changed of the process's state."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Run:
         for before in call.before:
             yield self.step(before, scene)
         with around(call, self.device):
-            step = _Step()
+            step = Attempt()
             result = step.run(lambda: self.forward(scene))
         if step.error is None:
             try:
@@ -203,7 +203,7 @@ class Run:
 
     def step(self, made: Step, scene: Scene) -> Observation:
         """One step of the plan, on what a call gave."""
-        step, phase = _Step(), _PHASES[phase_of(made)]
+        step, phase = Attempt(), _PHASES[phase_of(made)]
         step.run(lambda: perform(made, scene, self.hooks, self.device))
         seen = self.look(step, phase, scene)
         if step.error is not None and isinstance(made, Backward):
@@ -212,7 +212,7 @@ class Run:
             self.broken = self.broken or made.graph in (Graph.FREED, Graph.CREATED_FREED)
         return seen
 
-    def look(self, step: _Step, phase: Phase, scene: Scene) -> Observation:
+    def look(self, step: Attempt, phase: Phase, scene: Scene) -> Observation:
         """What there is to see after a step."""
         self.made[phase] += 1
         failed = phase.differentiates and step.error is not None

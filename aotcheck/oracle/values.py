@@ -32,14 +32,24 @@ EQUAL = Comparison(Agreement.EQUAL)
 
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-ERROR_FACTOR = 8.0
-"""The compiled error of an inexact program may be this many times eager's own ..."""
 
-EPSILONS = 64.0
-"""... plus this many epsilons of the largest value."""
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an inexact value may be off.
 
-EPSILONS_WITHOUT_REFERENCE = 512.0
-"""Where there is no float64 run: this many epsilons of the largest value."""
+    Args:
+        factor: the compiled error may be this many times eager's own ...
+        epsilons: ... plus this many epsilons of the largest value.
+        without_reference: where there is no float64 run: this many epsilons of the largest value.
+    """
+
+    factor: float
+    epsilons: float
+    without_reference: float
+
+
+FUZZED = Tolerance(factor=8.0, epsilons=64.0, without_reference=512.0)
+"""What holds for random programs."""
 
 ROUNDING = 2.0**-10
 """Rounding is a difference of no more than this part of the largest value (of integers: of the element itself) ..."""
@@ -76,6 +86,7 @@ def compare_values(
     reference: torch.Tensor | None = None,
     exact: bool = True,
     rtol: float = 0.0,
+    tolerance: Tolerance = FUZZED,
 ) -> Comparison:
     """Compare two dense values of the same dtype and shape.
 
@@ -86,6 +97,7 @@ def compare_values(
         reference: the float64 value, for inexact programs.
         exact: whether the values must be equal.
         rtol: what floating values may differ by whatever the program, as a share of the largest magnitude.
+        tolerance: what values that need not be equal may differ by.
     """
     if torch.equal(_bits(eager), _bits(compiled)):
         return EQUAL
@@ -93,7 +105,7 @@ def compare_values(
     if defined is not None:
         same = same | ~defined
     if not exact and not bool(same.all()):
-        same = same | _within(eager, compiled, reference)
+        same = same | _within(eager, compiled, reference, tolerance)
     if rtol and not bool(same.all()):
         same = same | _near(eager, compiled, rtol)
     if bool(same.all()):
@@ -157,7 +169,9 @@ def _near(eager: torch.Tensor, compiled: torch.Tensor, rtol: float) -> torch.Ten
     return (c - e).abs() <= rtol * (float(finite.max()) if finite.numel() else 0.0)
 
 
-def _within(eager: torch.Tensor, compiled: torch.Tensor, reference: torch.Tensor | None) -> torch.Tensor:
+def _within(
+    eager: torch.Tensor, compiled: torch.Tensor, reference: torch.Tensor | None, tolerance: Tolerance
+) -> torch.Tensor:
     """Per element whether the compiled error is within what eager shows; infinities and NaNs must be the same."""
     dtype = eager.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
@@ -167,7 +181,7 @@ def _within(eager: torch.Tensor, compiled: torch.Tensor, reference: torch.Tensor
     finite = e.abs()[e.isfinite()]
     scale = max(float(finite.max()) if finite.numel() else 0.0, 1.0) * torch.finfo(dtype).eps
     if reference is None or reference.shape != eager.shape:
-        return (c - e).abs() <= EPSILONS_WITHOUT_REFERENCE * scale
+        return (c - e).abs() <= tolerance.without_reference * scale
     r = reference.to(wide)
     own = (e - r).abs().nan_to_num(posinf=0.0)
-    return (c - r).abs() <= ERROR_FACTOR * own.max() + EPSILONS * scale
+    return (c - r).abs() <= tolerance.factor * own.max() + tolerance.epsilons * scale
