@@ -53,6 +53,15 @@ def dynamo_counts() -> tuple[int, int]:
     return sum(counters["frames"].values()), counters["aot_autograd"]["total"]
 
 
+def dynamo_graphs() -> int:
+    """How many graphs Dynamo has made in this process and handed to a backend."""
+    if not dynamo_is_imported():
+        return 0
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
 def lowers_version(target: object) -> bool:
     """Whether a node of Dynamo's with this target takes back that ``set_``, which stands for ``.data =``, counts."""
     names = getattr(target, "__module__", ""), getattr(target, "__name__", "")

@@ -109,6 +109,10 @@ def _nothing() -> None:
     """Nothing to reset."""
 
 
+def _uncounted() -> None:
+    """A backend that does not count its compilations."""
+
+
 def _no_refusals() -> Mapping[str, int]:
     """A backend that does not count its refusals."""
     return {}
@@ -125,6 +129,7 @@ class Backend:
         reset: called between programs, so that no program sees what another one left in a cache.
         refusals: how often the backend has handed a program, or a part of one, to somebody else so far, by reason; a
             program during which this grows is counted as refused, never as agreeing.
+        compilations: how often the backend has compiled something so far; None where it cannot tell.
         ignored: kinds of differences that are soft whatever is promised, as ``OracleKind`` spells them (``"stride"``).
         rtol: floating values are equal if they differ by at most this much of the largest magnitude in their tensor.
         refuses: names of exception classes; one of them or of their subclasses, raised by the backend where eager does
@@ -136,6 +141,7 @@ class Backend:
     promises: frozenset[Promise] = EVERY_PROMISE
     reset: Callable[[], None] = _nothing
     refusals: Callable[[], Mapping[str, int]] = _no_refusals
+    compilations: Callable[[], int | None] = _uncounted
     ignored: frozenset[str] = frozenset()
     rtol: float = 0.0
     refuses: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from aotcheck._torch import dynamo_is_imported
+from aotcheck._torch import dynamo_graphs, dynamo_is_imported
 from aotcheck.backends import foreign, variants
 from aotcheck.backends.backend import EVERY_PROMISE, Backend, Function, Promise
 from aotcheck.backends.errors import BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
@@ -27,7 +27,7 @@ def _identity(fn: Function) -> Function:
 
 def _eager() -> Backend:
     """The null test: eager against eager."""
-    return Backend("eager", _identity)
+    return Backend("eager", _identity, EVERY_PROMISE | {Promise.MODULES})
 
 
 _TORCHS = EVERY_PROMISE - {Promise.DOUBLE_BACKWARD}
@@ -41,7 +41,9 @@ def _dynamo(name: str, torch_name: str, promises: frozenset[Promise] = EVERY_PRO
         compiled: Function = torch.compile(fn, backend=torch_name, dynamic=False)
         return compiled
 
-    return Backend(name, compile_with_dynamo, promises | {Promise.MODULES}, torch.compiler.reset)
+    return Backend(
+        name, compile_with_dynamo, promises | {Promise.MODULES}, torch.compiler.reset, compilations=dynamo_graphs
+    )
 
 
 def _dynamo_eager() -> Backend:
@@ -100,7 +102,8 @@ def _ours() -> Backend:
         compiled: Function = aot_function(fn)
         return compiled
 
-    return Backend("aotcheck", compile_with_aotcheck, refusals=_our_refusals)
+    promises = EVERY_PROMISE | {Promise.MODULES}
+    return Backend("aotcheck", compile_with_aotcheck, promises, refusals=_our_refusals, compilations=_our_compilations)
 
 
 def _ours_inductor() -> Backend:
@@ -118,7 +121,12 @@ def _dynamo_ours() -> Backend:
     if "aotcheck" not in list_backends(exclude_tags=()):
         raise BackendUnavailableError("torch does not list backend 'aotcheck'; install the package (pip install -e .)")
     dynamo = _dynamo("dynamo+aotcheck", "aotcheck")
-    return replace(dynamo, refusals=_our_refusals)
+    return replace(dynamo, refusals=_our_refusals, compilations=_our_compilations)
+
+
+def _our_compilations() -> int:
+    compiled: int = _from_aotcheck("counters")().compiled
+    return compiled
 
 
 def _our_refusals() -> Mapping[str, int]:
