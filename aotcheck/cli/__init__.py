@@ -19,6 +19,7 @@ from aotcheck.cli.fuzz import fuzz
 from aotcheck.cli.nightly import nightly
 from aotcheck.cli.replay import refresh, replay
 from aotcheck.cli.report import report
+from aotcheck.cli.zoo import zoo
 
 __all__ = ["INSPECTION", "STRATEGY", "Usage", "main", "seconds"]
 
@@ -31,5 +32,5 @@ def main() -> None:
         sys.path.insert(0, here)
 
 
-for command in (fuzz, check, replay, refresh, minimize, blame, bug, corpus, nightly, report):
+for command in (fuzz, check, replay, refresh, minimize, blame, bug, corpus, nightly, report, zoo):
     main.add_command(command)

@@ -1,0 +1,109 @@
+"""Writes docs/zoo.md from what ``aotcheck zoo --json`` printed, one file for each backend.
+
+Run as ``python -m tools.zoo_page aotcheck.json aot_eager.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from aotcheck.zoo import Outcome, models_named
+from aotcheck.zoo import models as _models
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"
+
+INTRODUCTION = """# The zoo
+
+`aotcheck zoo --backend B` trains small programs of the kinds that people run, a few steps each, eagerly and through B,
+and compares after every step what the step returned, losses, gradients, parameters, buffers, the optimizer's state, the
+state of the generators and of the process. Values are compared bitwise; where kernels round otherwise, they may be no
+further from a float64 run than twice eager's own distance and a few units in the last place. Strides and aliasing are
+compared as the fuzzer's oracle compares them.
+
+| option | meaning |
+| --- | --- |
+| `--models a,b` | only these |
+| `--device cpu\\|cuda` | where they run |
+| `--jobs N`, `--timeout T`, `--memory GiB` | worker processes: each model has one of its own |
+| `--json` | the results for programs |
+
+| outcome | meaning |
+| --- | --- |
+| equal | as eager, in every step |
+| differs | not as eager: what, in which step, both values |
+| refused | the backend refuses by name, or does not promise what the model asks |
+| error | the backend raises where eager does not; or the process ends, or has no end |
+| ran eagerly | the backend's counters say that nothing was compiled, or that something was handed to others |
+| eager differs from itself | so nothing is said about the backend |
+
+It exits 0 when no model differs or fails, 1 if one does, 2 for usage, 3 for infrastructure. A number of compilations
+such as `4 > 2` is more than the model should take; that fails nothing.
+
+A model is a function in `aotcheck/zoo/models/`, registered by `@model(kind, schedule)`. It builds a `Program`:
+the module or function that is compiled (its *target*), a *step* that calls the compiled target and does the rest
+eagerly, a batch for each size of the schedule, and the state that is compared. A backend that promises modules gets a
+module as it is, another one a function of the module's parameters and buffers.
+"""
+
+
+def main(files: list[str]) -> None:
+    """Write the page."""
+    runs = [json.loads(Path(name).read_text()) for name in files]
+    Path(PAGE).write_text(page(runs))
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """The page that these runs give."""
+    assert _models is not None
+    found = {run["backend"]: {one["model"]: one for one in run["models"]} for run in runs}
+    versions = " and ".join(dict.fromkeys(f"torch {run['torch'].partition('+')[0]}" for run in runs))
+    lines = [INTRODUCTION, f"## What backends give, on {versions}, {runs[0]['device'].upper()}", ""]
+    for backend, models in found.items():
+        counts = Counter(one["outcome"] for one in models.values())
+        told = [f"{counts[outcome.value]} {outcome.value}" for outcome in Outcome if counts[outcome.value]]
+        often = sum(_too_often(one) for one in models.values())
+        lines.append(f"- `{backend}`: {', '.join(told)} of {len(models)}; {often} compiled too often.")
+    heads = [f"`{backend}` | compiled" for backend in found]
+    lines += ["", f"| model | {' | '.join(heads)} |", f"| --- |{' --- | ---: |' * len(found)}"]
+    kind = None
+    for model in models_named([]):
+        if model.kind is not kind:
+            kind = model.kind
+            lines.append(f"| **{kind.value}** |{' | |' * len(found)}")
+        cells = [_cells(models.get(model.name)) for models in found.values()]
+        lines.append(f"| `{model.name}` | {' | '.join(cells)} |")
+    lines += ["", "Where it is not equal:", ""]
+    for backend, models in found.items():
+        lines += [f"- `{backend}`, `{name}`: {_why(one)}" for name, one in models.items() if one["outcome"] != "equal"]
+    return "\n".join(lines) + "\n"
+
+
+def _too_often(one: dict[str, Any]) -> bool:
+    most, made = one["at_most"], one["compilations"]
+    return most is not None and made is not None and made > most
+
+
+def _cells(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return "- | "
+    said = one["outcome"] if one["outcome"] in ("equal", "refused") else f"**{one['outcome']}**"
+    made = "" if one["compilations"] is None else str(one["compilations"])
+    said += " (rounding)" if one["rounding"] else ""
+    most = one["at_most"]
+    return f"{said} | {f'{made} > {most}' if _too_often(one) else made}"
+
+
+def _why(one: dict[str, Any]) -> str:
+    why = " ".join(one["reason"].split()).replace("|", "\\|")
+    if one["outcome"] == "differs":
+        why = f"{why}: eager {one['eager']}, compiled {one['compiled']}"
+    at = f" (step {one['step']})" if one["step"] else ""
+    return f"{one['outcome']}, {why[:240]}{at}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
