@@ -27,7 +27,7 @@ def interpreter(folder: Path, version: str) -> Path:
     """
     home = folder / version
     python = home / "bin" / "python"
-    if _is_whole(python, version):
+    if is_whole(python, version):
         return python
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
@@ -47,12 +47,12 @@ def interpreter(folder: Path, version: str) -> Path:
     return python
 
 
-def _is_whole(python: Path, version: str) -> bool:
+def is_whole(python: Path, version: str) -> bool:
+    """Whether an interpreter has that torch and all that the checks need, our pytest plugin among it."""
     if not python.exists():
         return False
+    needed = f"import {_NEEDED}; from importlib.metadata import distribution; distribution('aotcheck')"  # its plugin
     done = subprocess.run(
-        [str(python), "-W", "ignore", "-c", f"import {_NEEDED}; print(torch.__version__)"],
-        capture_output=True,
-        text=True,
+        [str(python), "-I", "-W", "ignore", "-c", f"{needed}; print(torch.__version__)"], capture_output=True, text=True
     )
     return done.returncode == 0 and done.stdout.strip().split("+")[0] == version

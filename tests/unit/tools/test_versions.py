@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from tools.versions import __main__ as command
 from tools.versions import checks, report
 from tools.versions.checks import VERSIONS, Check, Piece, Result, pieces, read_fuzz, read_replay, read_tests
-from tools.versions.environments import NoEnvironmentError
+from tools.versions.environments import NoEnvironmentError, is_whole
 from tools.versions.store import Store
 
 PIECE = Piece("2.15.0", Check.PROGRAMS, 3, programs=2)
@@ -141,3 +143,13 @@ def test_a_second_run_does_only_what_is_not_done(tmp_path: Path, monkeypatch, re
 def test_an_unknown_version_is_a_usage_error():
     done = CliRunner().invoke(command.main, ["--versions", "2.9"])
     assert done.exit_code == 2 and "version '2.9' is unknown" in done.output
+
+
+def test_an_environment_is_whole_with_its_torch_and_our_plugin(tmp_path: Path):
+    here, version = Path(sys.executable), torch.__version__.partition("+")[0]
+    assert is_whole(here, version)
+    assert not is_whole(here, "2.10.0")
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {here} -S "$@"\n')
+    bare.chmod(0o755)
+    assert not is_whole(bare, version)
