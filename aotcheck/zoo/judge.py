@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.backends import Backend
+from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.compare import Pair, compare
 from aotcheck.oracle.execute import Observation
 from aotcheck.oracle.kinds import Difference, Severity
@@ -24,6 +24,11 @@ __all__ = ["TRAINED", "Outcome", "Result", "judged"]
 TRAINED = Tolerance(factor=2.0, epsilons=4.0, without_reference=512.0)
 """What values of a model may be off by, if they are not eager's bitwise: no further from a float64 run than twice
 eager's own distance, and a few units in the last place."""
+
+_FLOAT32_IN_BFLOAT16 = torch.finfo(torch.bfloat16).eps / torch.finfo(torch.float32).eps
+
+TRAINED_IN_HALF = Tolerance(TRAINED.factor, TRAINED.epsilons * _FLOAT32_IN_BFLOAT16, 4.0 * _FLOAT32_IN_BFLOAT16)
+"""The same for models that compute in bfloat16 what they keep in float32: a unit in the last place is bfloat16's."""
 
 _RELATED = 0.1
 """A float64 run is a reference only while it stays this close to eager, as a share of the largest magnitude: it may
@@ -109,6 +114,7 @@ class _Trial:
 
     def __init__(self, model: Model, backend: Backend, device: torch.device) -> None:
         self.model, self.backend, self.place = model, backend, Place(device)
+        self.tolerance = TRAINED_IN_HALF if Promise.HALF in model.needs else TRAINED
         self.reference: list[Observation] | None = None
         self.rounding = False
 
@@ -119,7 +125,7 @@ class _Trial:
         nothing = replace(nothing, eager_seconds=_seconds(eager))
         if error := eager[-1].observation.raised:
             return replace(nothing, outcome=Outcome.ERROR, reason=f"eager {error}", step=len(eager))
-        if reason := not_promised(self.model.program(self.place), self.backend):
+        if reason := not_promised(self.model, self.model.program(self.place), self.backend):
             return replace(nothing, outcome=Outcome.REFUSED, reason=reason)
         self.backend.reset()
         refusals, before = dict(self.backend.refusals()), self.backend.compilations()
@@ -158,7 +164,7 @@ class _Trial:
 
     def differences(self, eager: Observation, compiled: Observation) -> tuple[Difference, ...]:
         """The hard differences of a step: bitwise, and where there are any, as close as inexact kernels must be."""
-        exact = Pair(eager, compiled, backend=self.backend, tolerance=TRAINED)
+        exact = Pair(eager, compiled, backend=self.backend, tolerance=self.tolerance)
         if not _hard(exact):
             return ()
         found = _hard(replace(exact, exact=False, reference=self.widened(eager)))

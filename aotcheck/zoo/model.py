@@ -9,7 +9,7 @@ looks at everything afterwards.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar, cast
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from aotcheck._torch import pytree
+from aotcheck.backends import Promise
 
 __all__ = [
     "MODELS",
@@ -138,6 +139,7 @@ class Model:
         schedule: the sizes of its batches.
         at_most: how many compilations it may take; None where nobody has said.
         about: what it is, in a line.
+        needs: what a backend must promise; one that does not has refused it.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Model:
     schedule: Schedule
     at_most: int | None
     about: str
+    needs: frozenset[Promise] = frozenset()
 
     def program(self, place: Place) -> Program:
         """Build it."""
@@ -163,17 +166,24 @@ MODELS: Mapping[str, Model] = _models
 
 
 def model(
-    kind: Kind, schedule: Schedule = Schedule.SMALLER_LAST_BATCH, *, at_most: int | None = None
+    kind: Kind,
+    schedule: Schedule = Schedule.SMALLER_LAST_BATCH,
+    *,
+    at_most: int | None = None,
+    needs: Collection[Promise] = (),
 ) -> Callable[[Make], Make]:
     """Register the decorated function, which builds a program, under its name; the first line of its docstring says
-    what it is."""
+    what it is. Gradients, and guards where sizes change, need not be named in ``needs``."""
+    implied = frozenset({Promise.GRADIENTS} if kind is not Kind.GENERATION else {Promise.GUARDS})
+    if schedule is not Schedule.STATIC:
+        implied |= {Promise.GUARDS}
 
     def register(make: Make) -> Make:
         name = getattr(make, "__name__", "")
         if name in _models:
             raise ValueError(f"there are two models called '{name}'")
         about = next(iter((make.__doc__ or "").splitlines()), "")
-        _models[name] = Model(name, kind, make, schedule, at_most, about)
+        _models[name] = Model(name, kind, make, schedule, at_most, about, implied.union(needs))
         return make
 
     return register

@@ -77,8 +77,10 @@ def compiler_of(backend: Backend) -> Compile:
     return compile_target
 
 
-def not_promised(program: Program, backend: Backend) -> str:
+def not_promised(model: Model, program: Program, backend: Backend) -> str:
     """Why the target cannot be given to the backend; empty if it can."""
+    if missing := [promise.value for promise in Promise if promise in model.needs - backend.promises]:
+        return f"needs {', '.join(missing)}, which the backend does not promise"
     target = program.target
     if Promise.MODULES in backend.promises or isinstance(target, nn.Module) or not inspect.isfunction(target):
         return ""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import FunctionCtx
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.models.training import examples, mlp
 from aotcheck.zoo.recipes import supervised
@@ -167,7 +168,7 @@ def _(x: torch.Tensor, seen: torch.Tensor | None = None) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-@model(Kind.CALLS, at_most=2)
+@model(Kind.CALLS, at_most=2, needs={Promise.MUTATION})
 def custom_op_that_may_write(place: Place, sizes: Sequence[int]) -> Program:
     """A custom op before a layer, whose argument to write in is there in one call and None in the other."""
 
@@ -199,6 +200,27 @@ def branch_by_a_value(place: Place, sizes: Sequence[int]) -> Program:
             return call(batch[0]), call(-batch[0])
 
     return Program(target, step, examples(place, sizes), {"net": net})
+
+
+@model(Kind.CALLS, Schedule.STATIC, at_most=1)
+def loop_while_a_value(place: Place, sizes: Sequence[int]) -> Program:
+    """Newton's method in a ``while_loop``: how many turns it takes, the data says; none for what is solved already."""
+    while_loop = torch.ops.higher_order.while_loop  # torch exports it nowhere
+
+    def target(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        def unsolved(n: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return n > 0
+
+        def turn(n: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return n - 1, y - (y * y - x) / (2 * y)
+
+        return while_loop(unsolved, turn, (turns, x.clone()), ())[1]
+
+    def step(call: Compiled, batch: Any) -> Any:
+        x = batch[0].abs() + 1
+        return [call(x, torch.tensor(n, device=x.device)) for n in (3, 0, 5)]
+
+    return Program(target, step, examples(place, sizes))
 
 
 @model(Kind.CALLS, Schedule.STATIC, at_most=1)

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Kind, Place, Program, Schedule, model
 from aotcheck.zoo.models.training import examples
 from aotcheck.zoo.recipes import cross_entropy, supervised, training
@@ -51,7 +52,7 @@ def reentrant_checkpointed_stack(place: Place, sizes: Sequence[int]) -> Program:
     return supervised(place(_Stack(reentrant=True)), examples(place, sizes))
 
 
-@model(Kind.CHECKPOINTS, Schedule.STATIC, at_most=1)
+@model(Kind.CHECKPOINTS, Schedule.STATIC, at_most=1, needs={Promise.HALF})
 def reentrant_checkpoint_under_autocast(place: Place, sizes: Sequence[int]) -> Program:
     """Autocast and a reentrant checkpoint, both inside; what is computed again is in bfloat16 too."""
 

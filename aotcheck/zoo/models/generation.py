@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.models.sequences import WORDS, Decoder
 
@@ -89,7 +90,7 @@ class _Cache:
         return self.layers[index].update(k, v)
 
 
-@model(Kind.GENERATION, Schedule.STATIC, at_most=4)
+@model(Kind.GENERATION, Schedule.STATIC, at_most=4, needs={Promise.PYTREES})
 def generation_with_a_cache_object(place: Place, sizes: Sequence[int]) -> Program:
     """An object made anew for each generation holds keys and values; the model writes its attributes."""
 
@@ -111,7 +112,7 @@ def generation_with_a_cache_object(place: Place, sizes: Sequence[int]) -> Progra
     return Program(net, step, _prompts(place, sizes), {"net": net})
 
 
-@model(Kind.GENERATION, Schedule.STATIC, at_most=3)
+@model(Kind.GENERATION, Schedule.STATIC, at_most=3, needs={Promise.MUTATION})
 def generation_at_a_position(place: Place, sizes: Sequence[int]) -> Program:
     """Caches of full length are written in place at a position that is a Python number."""
 
@@ -138,7 +139,7 @@ def generation_at_a_position(place: Place, sizes: Sequence[int]) -> Program:
     return Program(net, step, _prompts(place, sizes), {"net": net})
 
 
-@model(Kind.GENERATION, Schedule.STATIC, at_most=2)
+@model(Kind.GENERATION, Schedule.STATIC, at_most=2, needs={Promise.MUTATION})
 def generation_at_positions_in_a_tensor(place: Place, sizes: Sequence[int]) -> Program:
     """The same with positions in a tensor, ``index_copy_`` and a mask: no size changes after the prompt."""
 
@@ -172,7 +173,7 @@ def generation_at_positions_in_a_tensor(place: Place, sizes: Sequence[int]) -> P
     return Program(net, step, _prompts(place, sizes), {"net": net})
 
 
-@model(Kind.GENERATION, Schedule.STATIC, at_most=5)
+@model(Kind.GENERATION, Schedule.STATIC, at_most=5, needs={Promise.RANDOM})
 def sampling(place: Place, sizes: Sequence[int]) -> Program:
     """The whole text anew for each word, which is drawn from the few likeliest ones, at a temperature that falls."""
     net = place(Decoder(dropout=0.0)).eval()

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.recipes import training
 
@@ -25,7 +26,7 @@ def _points(place: Place, sizes: Sequence[int], width: int = 4) -> list[torch.Te
     return place([torch.randn(n, width) for n in sizes])
 
 
-@model(Kind.GENERATIVE, at_most=2)
+@model(Kind.GENERATIVE, at_most=2, needs={Promise.RANDOM})
 def variational_autoencoder(place: Place, sizes: Sequence[int]) -> Program:
     """Noise is drawn inside, as large as the encoder's result; the loss holds a divergence."""
 
@@ -71,7 +72,7 @@ def gan_with_two_losses(place: Place, sizes: Sequence[int]) -> Program:
     return Program(discriminator, step, batches, state)
 
 
-@model(Kind.GENERATIVE, at_most=4)
+@model(Kind.GENERATIVE, at_most=4, needs={Promise.DOUBLE_BACKWARD})
 def wgan_with_gradient_penalty(place: Place, sizes: Sequence[int]) -> Program:
     """A critic whose gradient's norm is part of the loss: its backward is differentiated."""
     generator, critic = place(_net(3, 8, 4)), place(nn.Sequential(nn.Linear(4, 8), nn.Softplus(), nn.Linear(8, 1)))

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.recipes import training
 
@@ -17,7 +18,7 @@ def _smooth(inputs: int, outputs: int = 1) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, outputs))
 
 
-@model(Kind.SECOND_ORDER, Schedule.STATIC, at_most=2)
+@model(Kind.SECOND_ORDER, Schedule.STATIC, at_most=2, needs={Promise.DOUBLE_BACKWARD})
 def maml(place: Place, sizes: Sequence[int]) -> Program:
     """Meta-learning: the loss after a step of gradient descent is differentiated through that step."""
     net = place(_smooth(2))
@@ -42,7 +43,7 @@ def maml(place: Place, sizes: Sequence[int]) -> Program:
     return Program(adapted_loss, step, batches, {"net": net})
 
 
-@model(Kind.SECOND_ORDER, at_most=2)
+@model(Kind.SECOND_ORDER, at_most=2, needs={Promise.DOUBLE_BACKWARD})
 def forces_by_a_derivative(place: Place, sizes: Sequence[int]) -> Program:
     """A potential of pairwise distances; forces, its derivative by the positions, are what is trained."""
     net = place(_smooth(1))
@@ -67,7 +68,7 @@ def forces_by_a_derivative(place: Place, sizes: Sequence[int]) -> Program:
     return Program(energy, step, batches, {"net": net})
 
 
-@model(Kind.SECOND_ORDER, Schedule.STATIC, at_most=1)
+@model(Kind.SECOND_ORDER, Schedule.STATIC, at_most=1, needs={Promise.DOUBLE_BACKWARD})
 def forces_inside(place: Place, sizes: Sequence[int]) -> Program:
     """The same with the derivative taken inside of what is compiled."""
 
@@ -86,7 +87,7 @@ def forces_inside(place: Place, sizes: Sequence[int]) -> Program:
     return training(place(Potential()), batches, lambda out: out[0] + out[1].square().sum())
 
 
-@model(Kind.SECOND_ORDER, Schedule.STATIC, at_most=2)
+@model(Kind.SECOND_ORDER, Schedule.STATIC, at_most=2, needs={Promise.DOUBLE_BACKWARD})
 def physics_informed(place: Place, sizes: Sequence[int]) -> Program:
     """A network that is to solve a differential equation: the loss holds its second derivative."""
     net = place(_smooth(1))

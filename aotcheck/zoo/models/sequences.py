@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.recipes import supervised
 
@@ -89,7 +90,7 @@ def encoder_padding_mask(place: Place, sizes: Sequence[int]) -> Program:
     return supervised(place(Classifier()), place(batches))
 
 
-@model(Kind.SEQUENCES, at_most=2)
+@model(Kind.SEQUENCES, at_most=2, needs={Promise.COMPLEX})
 def rotary_attention_with_lengths(place: Place, sizes: Sequence[int]) -> Program:
     """Rotary positions by complex products, and a mask that is made from lengths."""
 
@@ -262,7 +263,7 @@ def many_lengths(place: Place, sizes: Sequence[int]) -> Program:
     return supervised(place(Scan()), place(batches), F.mse_loss)
 
 
-@model(Kind.SEQUENCES, at_most=2)
+@model(Kind.SEQUENCES, at_most=2, needs={Promise.COMPLEX})
 def fourier_mixing(place: Place, sizes: Sequence[int]) -> Program:
     """An FFT network: mixing by a Fourier transform, and a filter learned for each frequency."""
 
@@ -282,7 +283,7 @@ def fourier_mixing(place: Place, sizes: Sequence[int]) -> Program:
     return supervised(place(Fourier()), place(batches))
 
 
-@model(Kind.SEQUENCES, at_most=2)
+@model(Kind.SEQUENCES, at_most=2, needs={Promise.COMPLEX})
 def speech_by_spectrograms(place: Place, sizes: Sequence[int]) -> Program:
     """Magnitudes of a short-time Fourier transform, then the CTC loss on what is heard in each frame."""
 

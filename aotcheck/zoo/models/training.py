@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.recipes import supervised, training
 
@@ -137,7 +138,7 @@ def fused_adam_step_inside(place: Place, sizes: Sequence[int]) -> Program:
     return _whole_step(net, torch.optim.Adam(net.parameters(), lr=0.01, fused=True), examples(place, sizes))
 
 
-@model(Kind.TRAINING, Schedule.STATIC, at_most=2)
+@model(Kind.TRAINING, Schedule.STATIC, at_most=2, needs={Promise.MUTATION})
 def learning_rate_that_changes(place: Place, sizes: Sequence[int]) -> Program:
     """A step of gradient descent by hand, compiled, whose rate is a Python number that a schedule changes."""
     net = mlp(place)
@@ -162,7 +163,7 @@ def learning_rate_that_changes(place: Place, sizes: Sequence[int]) -> Program:
     return Program(descend, step, examples(place, sizes), {"net": net, "schedule": schedule})
 
 
-@model(Kind.TRAINING, at_most=2)
+@model(Kind.TRAINING, at_most=2, needs={Promise.HALF})
 def autocast_step(place: Place, sizes: Sequence[int]) -> Program:
     """Forward in bfloat16 under autocast, with a part that turns it off; weights and gradients in float32."""
 
@@ -193,7 +194,7 @@ def autocast_step(place: Place, sizes: Sequence[int]) -> Program:
     return Program(net, step, examples(place, sizes), {"net": net})
 
 
-@model(Kind.TRAINING, Schedule.STATIC, at_most=3)
+@model(Kind.TRAINING, Schedule.STATIC, at_most=3, needs={Promise.MUTATION})
 def contrastive_with_a_queue(place: Place, sizes: Sequence[int]) -> Program:
     """Keys of a slow encoder go into a queue, which is a buffer that the forward writes at a position."""
 
@@ -225,7 +226,7 @@ def contrastive_with_a_queue(place: Place, sizes: Sequence[int]) -> Program:
     )
 
 
-@model(Kind.TRAINING, at_most=2)
+@model(Kind.TRAINING, at_most=2, needs={Promise.MUTATION})
 def buffer_that_counts(place: Place, sizes: Sequence[int]) -> Program:
     """A module that counts its calls in a buffer, and whose result depends on the count."""
 

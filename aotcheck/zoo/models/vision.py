@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Kind, Place, Program, Schedule, model
 from aotcheck.zoo.recipes import supervised, training
 
@@ -57,7 +58,7 @@ class _Residual(nn.Module):
         return F.relu(y)
 
 
-@model(Kind.VISION, at_most=2)
+@model(Kind.VISION, at_most=2, needs={Promise.RANDOM})
 def resnet_channels_last(place: Place, sizes: Sequence[int]) -> Program:
     """Residual blocks with dropout, images and weights in channels-last memory."""
     stem, head = nn.Conv2d(3, 6, 3, padding=1), nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5))
@@ -140,7 +141,7 @@ def vision_transformer(place: Place, sizes: Sequence[int]) -> Program:
     )
 
 
-@model(Kind.VISION, at_most=2)
+@model(Kind.VISION, at_most=2, needs={Promise.RANDOM})
 def noise_behind_a_transposed_convolution(place: Place, sizes: Sequence[int]) -> Program:
     """A decoder whose noise is drawn into memory laid out as a convolution left its result."""
 

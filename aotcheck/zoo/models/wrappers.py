@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.models.sequences import WORDS, texts
 from aotcheck.zoo.models.training import examples, mlp
@@ -136,7 +137,7 @@ class QuantizedWeight(torch.Tensor):
         return func(*map(plain, args), **{key: plain(value) for key, value in (kwargs or {}).items()})
 
 
-@model(Kind.WRAPPERS, at_most=2)
+@model(Kind.WRAPPERS, at_most=2, needs={Promise.SUBCLASSES})
 def quantized_weights(place: Place, sizes: Sequence[int]) -> Program:
     """Frozen weights of a wrapper subclass in int8 below adapters that are trained."""
 
@@ -153,7 +154,7 @@ def quantized_weights(place: Place, sizes: Sequence[int]) -> Program:
     return supervised(Quantized(), examples(place, sizes))
 
 
-@model(Kind.WRAPPERS, at_most=1, schedule=Schedule.STATIC)
+@model(Kind.WRAPPERS, at_most=1, schedule=Schedule.STATIC, needs={Promise.SUBCLASSES})
 def weight_with_a_function_of_its_own(place: Place, sizes: Sequence[int]) -> Program:
     """A captured weight of a subclass whose ``__torch_function__`` changes what ``linear`` does."""
 
@@ -179,7 +180,7 @@ def weight_with_a_function_of_its_own(place: Place, sizes: Sequence[int]) -> Pro
     return Program(target, step, examples(place, sizes), {"bias": bias})
 
 
-@model(Kind.WRAPPERS, at_most=1, schedule=Schedule.STATIC)
+@model(Kind.WRAPPERS, at_most=1, schedule=Schedule.STATIC, needs={Promise.SUBCLASSES})
 def distributed_tensors_on_one_process(place: Place, sizes: Sequence[int]) -> Program:
     """Tensors that are distributed over a mesh of one device, in and out."""
     from torch.distributed.device_mesh import init_device_mesh

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from aotcheck.backends import Backend, resolve
+from aotcheck.backends import EVERY_PROMISE, Backend, Promise, resolve
 from aotcheck.zoo import (
     MODELS,
     Kind,
@@ -102,6 +103,16 @@ def test_a_function_that_closes_over_a_module_is_not_given_to_a_backend_of_funct
     assert (found.outcome, found.reason) == (Outcome.REFUSED, NOT_PROMISED)
 
 
+def test_a_model_that_needs_more_than_a_backend_promises_is_refused_by_it() -> None:
+    no_derivatives = replace(planted.of_functions, promises=EVERY_PROMISE - {Promise.DOUBLE_BACKWARD, Promise.GUARDS})
+    found = on(no_derivatives, "forces_by_a_derivative")
+    assert (found.outcome, found.step) == (Outcome.REFUSED, 0)
+    assert found.reason == "needs guards, double backward, which the backend does not promise"
+    assert Promise.GRADIENTS in MODELS["kalman_filter"].needs
+    assert Promise.GUARDS not in MODELS["kalman_filter"].needs  # its sizes do not change
+    assert Promise.GRADIENTS not in MODELS["sampling"].needs
+
+
 # ---- planted faults ----
 
 NETWORKS = ("conv_net", "decoder_language_model", "message_passing", "ppo_loss", "weight_norm", "checkpointed_stack")
@@ -155,6 +166,13 @@ def test_a_unit_in_the_last_place_is_rounding() -> None:
 
 def test_a_thousandth_is_not() -> None:
     assert on(planted.is_off, "diffusion").outcome is Outcome.DIFFERS
+
+
+def test_a_unit_of_bfloat16_is_rounding_where_a_model_computes_in_it() -> None:
+    found = on(planted.rounds_in_half, "autocast_step")
+    assert found.outcome is Outcome.EQUAL, found.text
+    assert found.rounding
+    assert on(planted.is_off_in_half, "autocast_step").outcome is Outcome.DIFFERS
 
 
 # ---- other outcomes ----
