@@ -157,14 +157,14 @@ def straight_through_estimator(place: Place, sizes: Sequence[int]) -> Program:
 
 
 @torch.library.custom_op("aotcheck_zoo::scaled", mutates_args=("seen",))
-def _scaled(x: torch.Tensor, seen: torch.Tensor | None = None) -> torch.Tensor:
+def _scaled(x: torch.Tensor, seen: torch.Tensor | None = None, factor: float = 2.0) -> torch.Tensor:
     if seen is not None:
         seen.add_(1)
-    return x * 2
+    return x * factor
 
 
 @_scaled.register_fake
-def _(x: torch.Tensor, seen: torch.Tensor | None = None) -> torch.Tensor:
+def _(x: torch.Tensor, seen: torch.Tensor | None = None, factor: float = 2.0) -> torch.Tensor:
     return torch.empty_like(x)
 
 
@@ -181,7 +181,7 @@ def custom_op_that_may_write(place: Place, sizes: Sequence[int]) -> Program:
             self.register_buffer("seen", torch.zeros(()))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(_scaled(_scaled(x, None), self.seen))
+            return self.linear(_scaled(_scaled(x, factor=3.0), self.seen, 0.5))
 
     return supervised(place(Custom()), examples(place, sizes))
 

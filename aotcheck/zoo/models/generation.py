@@ -13,7 +13,7 @@ from aotcheck.backends import Promise
 from aotcheck.zoo.model import Compiled, Kind, Place, Program, Schedule, model
 from aotcheck.zoo.models.sequences import WORDS, Decoder
 
-_MADE = 4
+_MADE = 6
 
 
 class _Attention(nn.Module):
@@ -173,7 +173,7 @@ def generation_at_positions_in_a_tensor(place: Place, sizes: Sequence[int]) -> P
     return Program(net, step, _prompts(place, sizes), {"net": net})
 
 
-@model(Kind.GENERATION, Schedule.STATIC, at_most=5, needs={Promise.RANDOM})
+@model(Kind.GENERATION, Schedule.STATIC, at_most=3, needs={Promise.RANDOM})
 def sampling(place: Place, sizes: Sequence[int]) -> Program:
     """The whole text anew for each word, which is drawn from the few likeliest ones, at a temperature that falls."""
     net = place(Decoder(dropout=0.0)).eval()
