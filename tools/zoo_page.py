@@ -50,6 +50,25 @@ module as it is, another one a function of the module's parameters and buffers.
 """
 
 
+WHY = {
+    (
+        "aotcheck",
+        "library_of_a_tensor",
+    ): "a traced tensor's class is not in torch's module, so the other branch is taken",
+    ("aotcheck", "selective_checkpoint_whose_body_writes"): "the body is computed again once too often",
+    ("aot_eager", "noise_behind_a_transposed_convolution"): "the mask is drawn for another memory layout than eager's",
+    ("aot_eager", "buffer_that_counts"): "the gradient is computed from a count that has been counted up twice",
+    ("aot_eager", "checkpointed_stack"): "running statistics are not updated when the block is computed again",
+    ("aot_eager", "reentrant_checkpointed_stack"): "the same",
+    ("aot_eager", "selective_checkpoint_whose_body_writes"): "what the body writes when it is computed again is lost",
+    (
+        "aot_eager",
+        "distributed_tensors_on_one_process",
+    ): "the joint graph of a product of distributed tensors is not cut",
+}
+"""What is known of causes, by backend and model."""
+
+
 def main(files: list[str]) -> None:
     """Write the page."""
     runs = [json.loads(Path(name).read_text()) for name in files]
@@ -78,7 +97,10 @@ def page(runs: list[dict[str, Any]]) -> str:
         lines.append(f"| `{model.name}` | {' | '.join(cells)} |")
     lines += ["", "Where it is not equal:", ""]
     for backend, models in found.items():
-        lines += [f"- `{backend}`, `{name}`: {_why(one)}" for name, one in models.items() if one["outcome"] != "equal"]
+        unequal = {name: one for name, one in models.items() if one["outcome"] != "equal"}
+        for name, one in unequal.items():
+            known = WHY.get((backend, name), "")
+            lines.append(f"- `{backend}`, `{name}`: {known and f'{known}. '}{_why(one)}")
     return "\n".join(lines) + "\n"
 
 
