@@ -54,7 +54,7 @@ WHY = {
     (
         "aotcheck",
         "library_of_a_tensor",
-    ): "a traced tensor's class is not in torch's module, so the other branch is taken",
+    ): "the class of a traced tensor is not torch's: the other branch is taken",
     ("aotcheck", "selective_checkpoint_whose_body_writes"): "the body is computed again once too often",
     ("aot_eager", "noise_behind_a_transposed_convolution"): "the mask is drawn for another memory layout than eager's",
     ("aot_eager", "buffer_that_counts"): "the gradient is computed from a count that has been counted up twice",
@@ -64,7 +64,7 @@ WHY = {
     (
         "aot_eager",
         "distributed_tensors_on_one_process",
-    ): "the joint graph of a product of distributed tensors is not cut",
+    ): "the joint graph of a distributed product is not cut",
 }
 """What is known of causes, by backend and model."""
 
@@ -100,7 +100,7 @@ def page(runs: list[dict[str, Any]]) -> str:
         unequal = {name: one for name, one in models.items() if one["outcome"] != "equal"}
         for name, one in unequal.items():
             known = WHY.get((backend, name), "")
-            lines.append(f"- `{backend}`, `{name}`: {known and f'{known}. '}{_why(one)}")
+            lines.append(f"- `{backend}`, `{name}`: {_why(one)}{known and f'; {known}'}")
     return "\n".join(lines) + "\n"
 
 
