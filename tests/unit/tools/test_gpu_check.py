@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tools import gpu_check
-from tools.gpu_check import STEPS, Shown, Step, exit_code, main, read_fuzz, read_tests, run, scaled, table
+from tools.gpu_check import STEPS, Shown, Step, ended_as, exit_code, main, read_fuzz, read_tests, run, scaled, table
 
+CLEAN_STEP = Step("aotcheck", 5, 20, "aotcheck")
 CLEAN = Shown("aotcheck", 20, "20 programs", (), True, "", 1.0)
 
 
@@ -53,6 +54,13 @@ def test_a_step_whose_time_is_over_is_ended_and_read(tmp_path: Path, monkeypatch
     monkeypatch.setattr(gpu_check, "command_of", lambda *_: [gpu_check.sys.executable, "-c", script])
     shown = run(Step("tests", 1, 1), "cpu", 1, 2.0, tmp_path)
     assert (shown.judged, shown.ended) == (1, "its time was over") and shown.seconds < 30
+
+
+@pytest.mark.parametrize(
+    ("printed", "ended"), [("done: no findings in 19 programs", ""), ("time is up: no findings", "its time was over")]
+)
+def test_programs_that_are_equal_are_judged_once_and_nothing_is_missing(printed: str, ended: str):
+    assert ended_as(CLEAN_STEP, 0, 19, f"figures\n{printed}\nrun folder: x\n") == ended
 
 
 def test_findings_are_read_from_a_campaign_that_was_killed_as_it_wrote(tmp_path: Path):
