@@ -19,7 +19,7 @@ from aotcheck.bug.tensors import Makers
 from aotcheck.minimize.edit import renamed
 from aotcheck.oracle.execute import Observation, Run, identity
 from aotcheck.oracle.kinds import Phase, Place
-from aotcheck.program import Backward, BuiltCall, Call, GradMode, Hook, Program, Scene, Step
+from aotcheck.program import Backward, BuiltCall, Call, GradMode, Hook, Program, Scene, Step, flat_calls
 from aotcheck.program.harness import leaves
 from aotcheck.program.model import Around, DictExpr, Expr, Fill, Graph, ListExpr, TupleExpr, Way
 from aotcheck.program.source import show_expr
@@ -110,7 +110,8 @@ class Caller(Run):
             self.names.append(_Names(earlier.inputs, containers=earlier.containers))
         else:
             suffix = self._suffix(index)
-            inputs, names = named_inputs(given, self.program.params, suffix)
+            inside = [name for call in flat_calls(self.program.body) for name in call.targets]
+            inputs, names = named_inputs(given, self.program.params, suffix, inside)
             device = "" if self.device.type == "cpu" else str(self.device)
             lines = list(Makers(inputs, self.choices, device, f"call {index} ").lines())
             lines += self.spelling.statements(inputs.derived)

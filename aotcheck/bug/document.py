@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from aotcheck.bug.backends import called
 from aotcheck.bug.make import Bug
-from aotcheck.oracle import Difference, OracleKind, Phase, Role
+from aotcheck.oracle import OracleKind, Phase, Role
 
 __all__ = ["document"]
+
+_FOUND = "Found by {}: random programs are run eagerly and compiled, and what differs is reduced by a machine."
 
 _MOST = 400
 """So many characters of what a run gives are shown."""
@@ -29,12 +32,12 @@ def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = ""
         source: the program file's text, for a bug without a script.
     """
     how, difference = called(backend), bug.differences[0]
-    parts = [f"# {_heading(title)}", _seen(difference, how.title)]
+    parts = [f"# {_heading(title)}", _seen(bug, backend)]
     if issue:
-        parts.append(f"Known as {issue}.")
+        parts.append(f"Known as {issue}: the script below may help there.")
     if bug.script:
         needs = f", which needs {how.needs} beside torch" if how.needs else ""
-        parts += ["## To reproduce", f"A script{needs}:", _block(bug.script, "python")]
+        parts += ["## To reproduce", f"A script{needs}:" if needs else "", _block(bug.script, "python")]
         parts += ["It prints", _block(bug.fresh.output if bug.fresh else "")]
         if difference.oracle is not OracleKind.CRASH:
             parts += ["and exits with status 1."]
@@ -46,16 +49,16 @@ def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = ""
     if others := [d for d in bug.differences[1:] if d.key != difference.key]:
         parts += ["## What differs besides", "\n".join(f"- {_short(d.text)}" for d in others[:5])]
     parts += ["## Versions", _versions(backend, device)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 _STEPS = {
-    Phase.FORWARD: "the call of `f`",
-    Phase.BACKWARD: "the backward",
+    Phase.FORWARD: "the {nth}call of `f`",
+    Phase.BACKWARD: "the backward of the {nth}call",
     Phase.GRAD: "`torch.autograd.grad`",
     Phase.DOUBLE_BACKWARD: "the backward of gradients",
     Phase.DOUBLE_GRAD: "`torch.autograd.grad` of gradients",
-    Phase.PROBE: "a write to a tensor after the call",
+    Phase.PROBE: "a write to a tensor after the {nth}call",
     Phase.HOOK: "registering a hook",
 }
 _THINGS = {
@@ -76,17 +79,39 @@ _FACTS = {
 }
 
 
-def _seen(difference: Difference, how: str) -> str:
-    """What differs, in a sentence."""
+_LIMITS = re.compile(r"not (?:yet )?(?:handle|implement|support|allow)|does not yet|unsupported|cannot mutate", re.I)
+_ORDINALS = {1: "second", 2: "third", 3: "fourth"}
+
+
+def _seen(bug: Bug, backend: str) -> str:
+    """What differs, in a sentence or two; of what the script shows, in its words."""
+    difference, how = bug.differences[0], called(backend).title
     place = difference.place
     eager, compiled = _short(difference.eager), _short(difference.compiled)
-    when = f"{_STEPS[place.phase]}{', in a later call' if place.call else ''}"
+    step = _STEPS[place.phase].format(nth="" if not place.call else f"{_ORDINALS.get(place.call, 'later')} ")
     if difference.oracle in (OracleKind.CRASH, OracleKind.TIMEOUT):
         return f"The program {eager} in eager; with `{how}` its process is {compiled.removeprefix('was ')}."
     if difference.oracle is OracleKind.EXCEPTION:
-        return f"In {when}, eager {_raised(eager)}, and `{how}` {_raised(compiled)}."
+        said = f"In {step}, eager {_raised(eager)}, and `{how}` {_raised(compiled)}."
+        limit = _LIMITS.search(compiled)
+        return f"{said} The message says that this is not supported, so it may be a known limit." if limit else said
+    values = _printed(bug, backend)
+    both = ", where both raise," if place.failed else ""
+    if bug.looks and values is not None:
+        first, second = map(_short, values)
+        return f"After {step}{both} `{bug.looks}` is `{first}` in eager and `{second}` with `{how}`."
     fact = _FACTS.get(difference.oracle, difference.oracle.value.replace("-", " "))
-    return f"The {fact} of {_THINGS[place.role]} after {when}: `{eager}` in eager, `{compiled}` with `{how}`."
+    return f"The {fact} of {_THINGS[place.role]} after {step}{both}: `{eager}` in eager, `{compiled}` with `{how}`."
+
+
+def _printed(bug: Bug, backend: str) -> tuple[str, str] | None:
+    """The two values that the script has printed."""
+    lines = bug.fresh.output.splitlines() if bug.fresh is not None else []
+    found = [
+        next((line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:")), None)
+        for name in ("eager", backend.rpartition(":")[2])
+    ]
+    return None if None in found else (str(found[0]), str(found[1]))
 
 
 def _raised(text: str) -> str:
@@ -119,7 +144,7 @@ def _versions(backend: str, device: str) -> str:
     found += [f"Python {platform.python_version()}", platform.platform(terse=True), platform.machine()]
     if device != "cpu":
         found.append(torch.cuda.get_device_name(device))
-    return f"{', '.join(found)}; device {device}. Found by {_installed('aotcheck') or 'aotcheck'}."
+    return f"{', '.join(found)}; device {device}. {_FOUND.format(_installed('aotcheck') or 'aotcheck')}"
 
 
 def _installed(package: str) -> str:

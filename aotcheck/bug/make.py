@@ -34,6 +34,7 @@ class Bug:
         fresh: what that printed in a fresh process.
         reason: why there is no script; what to say of a program that shows nothing.
         blame: which part of the backend is to blame, in a sentence; empty where that is not known.
+        looks: the expression whose values the script compares; empty where it compares what is raised.
     """
 
     differences: tuple[Difference, ...]
@@ -41,6 +42,7 @@ class Bug:
     fresh: Fresh | None = None
     reason: str = ""
     blame: str = ""
+    looks: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class _Tried:
     text: str = ""
     raises: bool = False
     asked: tuple[tuple[str, int], ...] = ()
+    looks: str = ""
 
 
 Order = Callable[[Difference], Any]
@@ -95,7 +98,7 @@ def make(source: str, subject: Subject, order: Order, limits: Limits, *, blames:
                 fresh = run_fresh(tried.text, limits.timeout)
                 if fresh.status == 1:
                     others = tuple(d for d in found if d is not difference)
-                    return Bug((difference, *others), tried.text, fresh, blame=blame)
+                    return Bug((difference, *others), tried.text, fresh, blame=blame, looks=tried.looks)
                 tried = _Tried(f"in a fresh process it ends with exit status {fresh.status}")
             reasons.append(tried.why_not)
     return Bug(tuple(found), reason=reasons[0], blame=blame)
@@ -211,4 +214,4 @@ def _attempt(source: str, subject: Subject, difference: Difference, made: dict[s
         return _Tried(str(error))
     why_not = shows(script, difference.error)
     asked = tuple((part, ways) for part, ways in choices.asked.items() if ways > 1)
-    return _Tried(why_not, script.text, script.raises, asked)
+    return _Tried(why_not, script.text, script.raises, asked, script.looks)

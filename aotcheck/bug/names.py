@@ -43,18 +43,20 @@ def named_program(program: Program) -> Program:
     )
 
 
-def named_inputs(inputs: Inputs, params: tuple[str, ...], suffix: str = "") -> tuple[Inputs, dict[str, str]]:
+def named_inputs(
+    inputs: Inputs, params: tuple[str, ...], suffix: str = "", taken: Iterable[str] = ()
+) -> tuple[Inputs, dict[str, str]]:
     """``inputs`` with other names, and the new names by the old ones.
 
     A tensor that is passed is called as its parameter is; one that is passed twice, as the first of them. ``suffix``
-    is put behind each name.
+    is put behind each name; ``taken`` are names that mean something else to a reader.
     """
     names: dict[str, str] = {}
     for param, arg in zip(params, inputs.args, strict=False):
         if isinstance(arg, Ref):
             names.setdefault(arg.name, param)
     others = [t.name for t in inputs.tensors] + [n for call in flat_calls(inputs.derived) for n in call.targets]
-    free = _letters([*params, *names.values()])
+    free = _letters([*params, *names.values(), *taken])
     for name in others:
         if name not in names:
             names[name] = next(free)

@@ -19,7 +19,7 @@ from aotcheck.program import Program
 
 __all__ = ["Script", "write"]
 
-_WIDTH = 88
+_RAISES = (OracleKind.EXCEPTION, OracleKind.CRASH)
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,13 @@ class Script:
         text: its source.
         identity: the same with eager in place of the backend, which must tell nothing.
         raises: it shows what the backend ends with by letting it through; else it compares two values.
+        looks: the expression whose values it compares; empty where it compares what is raised.
     """
 
     text: str
     identity: str
     raises: bool
+    looks: str = ""
 
 
 def write(program: Program, difference: Difference, backend: str, device: torch.device, choices: Choices) -> Script:
@@ -53,8 +55,6 @@ def write(program: Program, difference: Difference, backend: str, device: torch.
     function = spelling.function()
     raises = crash or (difference.oracle is OracleKind.EXCEPTION and seen.raised is None)
     run = _body(caller, difference, raises)
-    if any("contextlib." in line for line in run):
-        spelling.imports["import contextlib"] = None
     chosen = called(backend)
     compiled = choices.among("backend", chosen.ways)
     definitions = [line for made in spelling.definitions for line in ("", "", *made.splitlines())]
@@ -65,18 +65,13 @@ def write(program: Program, difference: Difference, backend: str, device: torch.
         ending = _raising(expression, difference) if raises else _comparing(expression, backend)
         return "\n".join([*first, *run, *ending, ""])
 
-    return Script(source(compiled), source("f"), raises)
+    returned = run[-3].strip()
+    looks = returned.removeprefix("return ") if difference.oracle not in _RAISES else ""
+    return Script(source(compiled), source("f"), raises, looks)
 
 
 def _ordered(imports: Sequence[str]) -> list[str]:
-    """Imports of the standard library before others."""
-    found = list(dict.fromkeys(imports))
-    standard = [line for line in found if line == "import contextlib"]
-    return [*standard, *([""] if standard else []), *sorted((line for line in found if line not in standard), key=_key)]
-
-
-def _key(line: str) -> tuple[bool, str]:
-    return line.startswith("from"), line
+    return sorted(dict.fromkeys(imports), key=lambda line: (line.startswith("from"), line))
 
 
 def _body(caller: Caller, difference: Difference, raises: bool) -> list[str]:
@@ -86,12 +81,10 @@ def _body(caller: Caller, difference: Difference, raises: bool) -> list[str]:
         chunks = [Chunk([line for line in c.lines if line != SEED], c.raises) for c in chunks]
     if difference.oracle is OracleKind.EXCEPTION and not raises:
         *before, last = chunks
-        caught = ["try:", *(f"    {line}" for line in last.lines)]
-        caught += ["except Exception as error:", "    return type(error).__name__", 'return "no error"']
-        lines = [*_lines(before), *caught]
+        lines = [*_lines(before), *_caught(last.lines, "return type(error).__name__"), 'return "no error"']
     else:
         lines = _lines(chunks)
-    if difference.oracle not in (OracleKind.EXCEPTION, OracleKind.CRASH):
+    if difference.oracle not in _RAISES:
         ways = ways_of_looking(difference, caller.named, caller.hook)
         lines.append(f"return {caller.choices.among('look', ways)}")
     return _unbound(lines)
@@ -101,10 +94,21 @@ def _lines(chunks: Sequence[Chunk]) -> list[str]:
     lines: list[str] = []
     for chunk in chunks:
         if chunk.raises and chunk.lines:
-            lines += ["with contextlib.suppress(Exception):", *(f"    {line}" for line in chunk.lines)]
+            lines += _caught(chunk.lines)
         else:
             lines += chunk.lines
     return lines
+
+
+def _caught(lines: Sequence[str], *then: str) -> list[str]:
+    """Lines that raise; what they raise is shown."""
+    shown = ["print(repr(error)[:100])", *then]
+    return [
+        "try:",
+        *(f"    {line}" for line in lines),
+        "except Exception as error:",
+        *(f"    {line}" for line in shown),
+    ]
 
 
 _RESULT = re.compile(r"^(\s*)(out\d*|grads) = ")

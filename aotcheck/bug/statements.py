@@ -6,13 +6,16 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
 
 from aotcheck.bug.choices import Choices
+from aotcheck.minimize.passes.ops import writes
 from aotcheck.program import Block, OpCall, Program, Statement, TupleExpr, flat_calls, functions, references
 from aotcheck.program import wrapped as wrappers
 from aotcheck.program.functions import Composed, Module
-from aotcheck.program.model import Expr, Literal, Ref
+from aotcheck.program.model import DeviceOf, Expr, Literal, Ref
+from aotcheck.program.ops import Form, find
 from aotcheck.program.source import show_expr, show_statement
 from aotcheck.program.subclasses import NAMESPACE, subclasses
 from aotcheck.program.table_functions import FUNCTIONS
@@ -65,7 +68,7 @@ class Spelling:
 
     def function(self) -> list[str]:
         """``def f(...)``."""
-        body, outputs = _returned_at_once(self.program)
+        body, outputs = _returned_at_once(self.choices.among("result", _with_last(self.program)))
         lines = [line for statement in body for line in self.statement(statement)]
         if isinstance(outputs, str):
             lines.append(f"    return {outputs}")
@@ -84,6 +87,7 @@ class Spelling:
             for inner in statement.body:
                 yield from self.statement(inner, indent + "    ")
             return
+        statement = self._on_the_device(statement)
         special = self._special(statement)
         if special is None:
             self._import(statement)
@@ -92,6 +96,13 @@ class Spelling:
         targets = statement.targets
         bound = f"{', '.join(targets)}{',' * (isinstance(statement.target, tuple) and len(targets) == 1)} = "
         yield f"{indent}{bound if targets else ''}{special}"
+
+    def _on_the_device(self, call: OpCall) -> OpCall:
+        """Without ``device=x.device``, which a person leaves out where everything is on the CPU."""
+        plain = replace(
+            call, kwargs=tuple((key, value) for key, value in call.kwargs if not isinstance(value, DeviceOf))
+        )
+        return call if plain == call else self.choices.among(f"device {call.path} {call.targets}", [plain, call])
 
     def _special(self, call: OpCall) -> str | None:
         """The right-hand side where the program's own would need this project."""
@@ -170,6 +181,21 @@ def _bare(outputs: Expr) -> str:
     if isinstance(outputs, TupleExpr) and outputs.items:
         return ", ".join(map(show_expr, outputs.items)) + "," * (len(outputs.items) == 1)
     return show_expr(outputs)
+
+
+def _with_last(program: Program) -> list[Program]:
+    """``program`` returning the result of its last statement, if nothing is returned and that is dropped, and as it
+    is: a reader wonders about what is computed for nothing."""
+    last = program.body[-1] if program.body else None
+    if program.outputs != Literal(None) or not isinstance(last, OpCall):
+        return [program]
+    if last.target is None and (writes(last) or find(last.path)[0].form in (Form.SETITEM, Form.ASSIGN)):
+        return [program]
+    if last.target is None:
+        last = replace(last, target="out")
+    if not isinstance(last.target, str):
+        return [program]
+    return [replace(program, body=(*program.body[:-1], last), outputs=Ref(last.target)), program]
 
 
 def _returned_at_once(program: Program) -> tuple[tuple[Statement, ...], Expr | str]:

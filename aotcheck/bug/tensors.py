@@ -72,10 +72,9 @@ class Makers:
                 yield f"{t.name} = {self._on(t, storage, first[t.storage].name)}"
                 continue
             first[t.storage] = t
-            shared = sum(other.storage == t.storage for other in self.inputs.tensors) > 1
-            yield f"{t.name} = {self._made(t, storage, shared)}"
+            yield f"{t.name} = {self._made(t, storage)}"
 
-    def _made(self, t: Strided, storage: Storage, shared: bool) -> str:
+    def _made(self, t: Strided, storage: Storage) -> str:
         """The first tensor on its memory."""
         numbers = _numbers(storage)
         held = math.prod(t.size)
@@ -86,16 +85,17 @@ class Makers:
         ways = [self._set(t, f"{flat}.untyped_storage()")]
         if t.dtype == storage.dtype:
             ways.insert(0, f"{flat}.as_strided({t.size}, {t.stride}, {t.offset}){_grad(t)}")
-            if not shared:  # the same numbers without the memory around them
-                numbers = _shown(t, numbers)
-                ways.insert(0, self._factory(t.name, t.size, t.dtype, numbers, t.requires_grad))
+            # The same numbers without the memory around them.
+            ways.insert(0, self._factory(t.name, t.size, t.dtype, _shown(t, numbers), t.requires_grad))
         return self.choices.among(f"{self.prefix}{t.name} strides", ways)
 
     def _on(self, t: Strided, storage: Storage, first: str) -> str:
         """A further tensor on the memory of ``first``."""
         base = next(one for one in self.inputs.tensors if one.name == first)
         ways = [self._set(t, f"{first}.untyped_storage()")]
-        if base.dtype == t.dtype:
+        if base.dtype != t.dtype:
+            ways.insert(0, f"{first}.detach().view(torch.{t.dtype}){_grad(t)}")
+        else:
             like = (t.size, t.stride, t.offset) == (base.size, base.stride, base.offset)
             plain = f"{first}.detach()"
             ways.insert(0, (plain if like else f"{plain}.as_strided({t.size}, {t.stride}, {t.offset})") + _grad(t))

@@ -8,6 +8,7 @@ import io
 import linecache
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -96,10 +97,15 @@ def run_fresh(text: str, seconds: float) -> Fresh:
     return Fresh(process.returncode, "\n".join([*printed.splitlines(), *_last(complained)]))
 
 
+_FRAME = re.compile(r'  File ".*?(?:site-packages/)?([^"/]+(?:/[^"/]+){0,3})", line (\d+), in (.+)')
+
+
 def _last(complained: str) -> list[str]:
-    """The exception that ended a script, as the end of its traceback says it: the first lines that are not indented."""
+    """The end of a script's traceback: the innermost frames that are torch's or a backend's own, and the exception."""
     lines = complained.splitlines()
     starts = [k for k, line in enumerate(lines) if line.startswith("Traceback ")]
     after = lines[starts[-1] + 1 :] if starts else lines
+    frames = [match for line in after if (match := _FRAME.fullmatch(line)) and not match[1].endswith("bug.py")]
     said = [line for line in after if line.strip() and not line.startswith(" ")]
-    return said[:2]
+    told = [f"  File {frame[1]}, line {frame[2]}, in {frame[3]}" for frame in frames[-2:]]
+    return [*(["..."] if told else []), *told, *said[:2]]

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from aotcheck.campaign.oddity import oddity_of
 from aotcheck.oracle import CoarseKey, Deviation, OracleKind, Phase, Role
-from aotcheck.program import OpCall, Program, flat_calls
+from aotcheck.program import GradMode, Inputs, OpCall, Program, flat_calls, references
+from aotcheck.program.model import Around
 from aotcheck.program.ops import Group, UnknownOpError, find
 
 __all__ = ["Seen", "blamed", "named", "title"]
 
-MOST_NAMED = 2
-"""As many ops are named in a title; of more, the last and how many others."""
+MOST_NAMED = 3
+"""As many ops are named in a title; of more, the last and how many there are."""
 
 _NAMES = {
     "getitem": "indexing",
@@ -86,14 +87,14 @@ def title(finding_text: str, key: CoarseKey, program: Program) -> str:
     eager, compiled = (sides["eager"], sides["compiled"]) if sides else ("", "")
     kind = OracleKind(key.oracle)
     if kind is OracleKind.EXCEPTION:
-        return _raised(key, seen, ops, eager)
+        return f"{_raised(key, seen, ops, eager)}{conditions(program)}"
     said = _shared(kind, seen, ops) if " vs " in seen.thing else _wrong(kind, key, seen, ops, _facts(eager, compiled))
     where = ", although it raises as in eager" if seen.both_raise else ""
-    return f"{said}{where}{_when(seen)}"
+    return f"{said}{where}{_when(seen)}{conditions(program)}"
 
 
 def named(program: Program) -> str:
-    """The ops of a program as a title names them: both if they are two, else the oddest and how many others; and
+    """The ops of a program as a title names them: all if they are few, else the oddest and how many others; and
     whether they meet a tensor subclass."""
     calls = _telling(program)
     names = list(dict.fromkeys(map(_name, calls)))
@@ -101,9 +102,9 @@ def named(program: Program) -> str:
         return "a function that only returns its arguments"
     if len(names) > MOST_NAMED:
         oddest = max(reversed(calls), key=lambda call: oddity_of(call.path))
-        said = f"{_name(oddest)} with {len(names) - 1} other ops"
+        said = f"{_name(oddest)} among {len(names)} ops"
     else:
-        said = " followed by ".join(names)
+        said = " followed by ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
     return f"{said}{_on(program)}"
 
 
@@ -114,6 +115,35 @@ def _on(program: Program) -> str:
     if not paths:
         return ""
     return " on a jagged tensor" if "wrapped.jagged" in paths else " on a tensor subclass"
+
+
+def conditions(program: Program) -> str:
+    """What is out of the ordinary about the calls of a program and their arguments, as the end of a title: memory in
+    common, one tensor passed twice, grad modes, autocast; empty for nothing."""
+    given = [call.inputs for call in program.calls if call.inputs is not None]
+    said = [text for text in map(_sharing, given) if text][:1]
+    modes = list(dict.fromkeys(_MODES[call.grad_mode] for call in program.calls if call.grad_mode in _MODES))
+    modes += ["autocast"] if any(Around.AUTOCAST in call.around for call in program.calls) else []
+    if modes:
+        first = program.calls[0].grad_mode
+        differ = any(call.grad_mode is not first for call in program.calls)
+        said.append(f"{'one call is' if differ else 'called'} under {' and '.join(modes)}")
+    return f" ({'; '.join(said)})" if said else ""
+
+
+_MODES = {GradMode.NO_GRAD: "no_grad", GradMode.INFERENCE: "inference_mode"}
+
+
+def _sharing(inputs: Inputs) -> str:
+    passed = [name for arg in inputs.args for name in references(arg)]
+    if len(passed) > len(set(passed)):
+        return "one tensor is passed twice"
+    tensors = [t for t in inputs.tensors if t.name in passed]
+    groups = [[t.dtype for t in tensors if t.storage == s.name] for s in inputs.storages]
+    shared = [dtypes for dtypes in groups if len(dtypes) > 1]
+    if not shared:
+        return ""
+    return f"two arguments{' of different dtypes' if any(len(set(d)) > 1 for d in shared) else ''} share memory"
 
 
 def blamed(program: Program) -> tuple[OpCall, ...]:
@@ -155,7 +185,7 @@ def _name(call: OpCall) -> str:
 
 def _when(seen: Seen) -> str:
     probed = ", once the caller has written to a tensor" if seen.after is Phase.PROBE else ""
-    return f"{probed}{', in a later call' if seen.later else ''}"
+    return f"{probed}{', in a second call' if seen.later else ''}"
 
 
 def _facts(eager: str, compiled: str) -> str:
@@ -172,7 +202,7 @@ def _raised(key: CoarseKey, seen: Seen, ops: str, eager: str) -> str:
     missing = key.error.startswith("missing ")
     kind = key.error.removeprefix("missing ").partition(":")[0].rpartition(".")[2] or "an error"
     what, eagers = _raising(seen, ops)
-    tail = ", in a later call" if seen.later else ""
+    tail = ", in a second call" if seen.later else ""
     if missing:
         return f"{what} does not raise {kind}, {eagers} does{tail}"
     if other := re.match(r"raises ([\w.]+)\(", eager):

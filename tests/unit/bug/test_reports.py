@@ -61,7 +61,7 @@ def test_a_report_has_what_an_issue_needs(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     text = done.output
     assert text.startswith("# ") and "Tensor.add_" in text.splitlines()[0]
-    assert "Known as https://example.org/1." in text
+    assert "Known as https://example.org/1:" in text
     assert f"torch {torch.__version__}" in text and "device cpu" in text
     assert "eager:  [2.0, 3.0, 4.0, 5.0]\ncopies: [1.0, 2.0, 3.0, 4.0]\nAssertionError" in text
     ended = run(script_of(text), tmp_path)

@@ -21,7 +21,7 @@ from aotcheck.campaign.rank import Cause, rank_of, ranked
 from aotcheck.campaign.runs import summed_up
 from aotcheck.campaign.signature import cause, skeleton
 from aotcheck.campaign.tally import Tally
-from aotcheck.campaign.titles import Seen, title
+from aotcheck.campaign.titles import Seen, conditions, title
 from aotcheck.campaign.triage import Triage
 from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity
@@ -65,7 +65,7 @@ TITLES = [
     (
         seen(K.VALUES, Role.RESULT, phase=Phase.DOUBLE_GRAD, call=1),
         CUMSUM,
-        "a second derivative of torch.cumsum is silently wrong, in a later call",
+        "a second derivative of torch.cumsum is silently wrong, in a second call",
     ),
     (seen(K.VALUES, Role.OUTPUT), DOUBLE, "an output of torch.mul is silently wrong"),
     (seen(K.VALUES, Role.OUTPUT, deviation=Deviation.ROUNDING), DOUBLE, "an output of torch.mul is less exact than "),
@@ -106,7 +106,7 @@ TITLES = [
         "an output of Tensor.view is another output, in eager it is not",
     ),
     (seen(K.CRASH, Role.PROCESS, error="killed by SIGSEGV"), SET, "kills the process (killed by SIGSEGV)"),
-    (seen(K.VALUES, Role.OUTPUT), THREE, "an output of Tensor.set_ with 2 other ops is silently wrong"),
+    (seen(K.VALUES, Role.OUTPUT), THREE, "an output of torch.neg, Tensor.set_ followed by torch.sin is silently wrong"),
 ]
 
 
@@ -310,3 +310,20 @@ def test_the_gravest_finding_is_minimized_first(tmp_path: Path) -> None:
         order.append(finding.path)
         triage.feed(FindingExplained(finding.path, finding.key, "x", ""))
     assert order == ["2.py", "1.py", "0.py"]
+
+
+def test_a_title_says_what_is_out_of_the_ordinary_about_the_calls() -> None:
+    plain = program(op("v0", "torch.neg", X))
+    (call,) = plain.calls
+    assert call.inputs is not None
+    twice = replace(call.inputs, args=(Ref("a0"), Ref("a0")))
+    (tensor,) = call.inputs.tensors
+    other = replace(tensor, name="a1", dtype="int32")
+    shared = replace(call.inputs, tensors=(tensor, other), args=(Ref("a0"), Ref("a1")))
+    quiet = replace(call, grad_mode=GradMode.NO_GRAD)
+    assert conditions(plain) == ""
+    assert conditions(replace(plain, calls=(replace(call, inputs=twice),))) == " (one tensor is passed twice)"
+    different = " (two arguments of different dtypes share memory)"
+    assert conditions(replace(plain, calls=(replace(call, inputs=shared),))) == different
+    assert conditions(replace(plain, calls=(quiet,))) == " (called under no_grad)"
+    assert conditions(replace(plain, calls=(quiet, call))) == " (one call is under no_grad)"
