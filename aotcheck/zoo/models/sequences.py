@@ -154,7 +154,7 @@ def _carried(net: nn.Module, place: Place, sizes: Sequence[int]) -> Program:
     return Program(net, step, place(batches), {"net": net})
 
 
-@model(Kind.SEQUENCES, Schedule.STATIC, at_most=2)
+@model(Kind.SEQUENCES, Schedule.STATIC, at_most=2, needs={Promise.GUARDS})
 def lstm_language_model(place: Place, sizes: Sequence[int]) -> Program:
     """An LSTM within a dictionary of modules, its state carried over from text to text."""
     return _carried(_Recurrent(nn.LSTM), place, sizes)
