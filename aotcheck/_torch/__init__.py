@@ -73,6 +73,7 @@ try:
     )
     from aotcheck._torch.custom_functions import (
         ToldOfFunctions,
+        class_applied,
         run_backward_again,
         saved_by_custom,
         skip_backward,
@@ -329,6 +330,7 @@ __all__ = [
     "changes_in_place",
     "check_saved",
     "children_of",
+    "class_applied",
     "clear_saved",
     "conj_view",
     "content_of",

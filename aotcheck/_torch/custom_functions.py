@@ -99,13 +99,22 @@ def mark_dirty(ctx: Any, *args: Tensor) -> None:
             told.written(ctx)
 
 
-def apply(cls: type, *args: Any) -> Any:
+def class_applied(method: object) -> type | None:
+    """The custom Function whose ``apply`` a method of C is; None for any other.
+
+    From torch 2.15 on that is one that was bound before this module was imported.
+    """
+    owner = getattr(method, "__self__", None)
+    return owner if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) else None
+
+
+def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
     """As torch's own, of arguments that are exchanged."""
     given = list(args)
     for told in tuple(_here.told):
         if told.exchange is not None:
             given = [told.exchange(a) for a in given]
-    return super(torch.autograd.function._SingleLevelFunction, cls).apply(*given)  # type: ignore[misc]
+    return _own_apply.__get__(None, cls)(*given, **kwargs)
 
 
 def _setup_told(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -123,8 +132,14 @@ def _setup_told(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return setup
 
 
-# Here comes ``Function.apply`` when it was bound before, too.
-_applied = _Member(torch.autograd.function._SingleLevelFunction, "apply", classmethod(past_dynamo(apply)))
+_own_apply: Any = torch._C._FunctionBase.__dict__["apply"]
+# Up to torch 2.14 ``Function.apply`` comes here when it was bound before, too. From 2.15 on it is this method of C, and
+# what has bound it by now never comes here: see ``class_applied``.
+_is_of_c = torch.autograd.Function.__dict__["apply"] is _own_apply
+_applies = torch.autograd.Function if _is_of_c else torch.autograd.function._SingleLevelFunction
+_applied = _Member(_applies, "apply", classmethod(past_dynamo(apply)))
+if _is_of_c:
+    _applied.put()
 _hooked_before = _Member(BackwardHook, "setup_input_hook", past_dynamo(_setup_told(BackwardHook.setup_input_hook)))
 _hooked_behind = _Member(BackwardHook, "setup_output_hook", past_dynamo(_setup_told(BackwardHook.setup_output_hook)))
 _asked = _Member(torch.autograd.function.BackwardCFunction, "saved_tensors", property(past_dynamo(saved_tensors)))

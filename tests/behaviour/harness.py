@@ -27,6 +27,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import aotcheck
+import aotcheck.autograd  # before a test binds the `apply` of a custom Function, see docs/limits.md
 
 Function = Callable[..., Any]
 Compile = Callable[[Any], Any]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+import aotcheck
 from tests.behaviour.functions import Once, Same, View
 from tests.behaviour.harness import (
     Raised,
@@ -551,6 +554,15 @@ def test_a_custom_function_is_applied_to_what_is_no_argument(apply, where: str):
             yield y, x, list(module)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("where", [lambda op: lambda x: op(x, x), lambda op: partial(op, torch.ones(3))])
+def test_a_method_of_c_that_applies_a_custom_function_is_refused(where):
+    """As ``Function.apply`` is from torch 2.15 on, where it was bound before aotcheck was imported."""
+    op = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Scaled)
+    with pytest.raises(aotcheck.UnsupportedError, match=r"_Scaled\.apply") as caught:
+        aotcheck.aot_function(where(op))(leaf(3))
+    assert caught.value.reason == "custom function bound before"
 
 
 # -- what is saved and not asked for

@@ -47,6 +47,7 @@ from aotcheck.autograd.calls.naming import (
 )
 from aotcheck.autograd.calls.places import ABSENT, TENSOR, Attributes, Place, Reached, Route, key_of, read
 from aotcheck.autograd.calls.serials import serial_of
+from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 from aotcheck.autograd.tracing.presented_types import PresentedType
 
@@ -344,6 +345,12 @@ class Walk:
             self._function(obj, depth)
         elif kind is types.MethodType:
             self._next += [(obj.__self__, depth), (obj.__func__, depth)]
+        elif kind is types.BuiltinFunctionType and (owner := _torch.class_applied(obj)) is not None:
+            raise UnsupportedError(
+                "custom function bound before",
+                f"on this torch {owner.__qualname__}.apply cannot be traced once it was put under another name before "
+                "aotcheck was imported; import aotcheck first, or call it as a method of its class",
+            )
         elif kind is types.ModuleType:
             self.names_matter = True
             self._watch(vars(obj), vars(obj), self._watched, depth)
