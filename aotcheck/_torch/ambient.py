@@ -31,6 +31,15 @@ def is_of_transform(t: torch.Tensor) -> bool:
     return bool(_functorch.is_functorch_wrapped_tensor(t))
 
 
+_LEAVE: dict[str, Callable[[], int]] = {
+    "Vmap": private("torch._C._functorch._vmap_decrement_nesting"),
+    "Grad": private("torch._C._functorch._grad_decrement_nesting"),
+    "Jvp": private("torch._C._functorch._jvp_decrement_nesting"),
+    "Functionalize": private("torch._C._functorch._func_decrement_nesting"),
+}
+"""How a transform is left, by its kind. The function of torch 2.11 that leaves several leaves each twice."""
+
+
 class TransformsLeftOnError:
     """torch.func transforms that what runs inside has entered and not left are left if it raises.
 
@@ -47,11 +56,8 @@ class TransformsLeftOnError:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             return
-        try:
-            _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._depth)
-        except RuntimeError:  # torch 2.11 asserts that something is left, after it has popped the only one
-            if _functorch.get_dynamic_layer_stack_depth() != self._depth:
-                raise
+        while _functorch.get_dynamic_layer_stack_depth() > self._depth:
+            _LEAVE[_functorch.peek_interpreter_stack().key().name]()
         _functorch.set_inplace_requires_grad_allowed(self._inplace)
         torch.autograd.forward_ad._current_level = self._level
         with contextlib.suppress(RuntimeError):  # it was not entered

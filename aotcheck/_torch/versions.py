@@ -61,8 +61,16 @@ def count_write(t: Tensor) -> None:
         torch.autograd.graph.increment_version(t)
 
 
-def refuse_inference_write() -> None:
-    """Raise what torch raises where an inference tensor is written outside inference mode."""
+_KERNELS_WRITE_INFERENCE_TENSORS = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 13)
+
+
+def refuse_custom_write(t: Tensor) -> None:
+    """Raise what torch raises where a custom op writes an inference tensor outside inference mode.
+
+    Before torch 2.13 it runs the op's kernel below what refuses such a write, so that it is made.
+    """
+    if _KERNELS_WRITE_INFERENCE_TENSORS or not t.is_inference() or torch.is_inference_mode_enabled():
+        return
     with torch.inference_mode():
         written = torch.zeros(0)
     with as_before_dispatch():

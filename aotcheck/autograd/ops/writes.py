@@ -231,8 +231,7 @@ def by_form(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwar
                 new = item if several is None else tracer.trace.call(getitem, (item, k))
                 tracer.table.write(tracer.table.view(t), new)
                 if func.namespace != "aten":  # a custom op's kernel counts, and does not run here
-                    if t.is_inference() and not torch.is_inference_mode_enabled():
-                        _torch.refuse_inference_write()
+                    _torch.refuse_custom_write(t)
                     _torch.count_write(t)
     return tuple(results) if len(schema.returns) > 1 else results[0]
 

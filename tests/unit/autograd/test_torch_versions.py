@@ -130,3 +130,17 @@ def test_a_fake_tensor_says_on_which_device_it_is():
     fake = _torch.Fakes().from_meta(torch.empty(2, 3, device="meta"), torch.device("cpu"))
     assert isinstance(fake, _torch.FakeTensor)
     assert (fake.device, fake.shape) == (torch.device("cpu"), (2, 3))
+
+
+def test_transforms_of_every_kind_that_a_failure_left_entered_are_left():
+    """torch 2.11's own function for this leaves each twice."""
+    transforms = torch._C._functorch
+    before = transforms.get_dynamic_layer_stack_depth()
+    with pytest.raises(ValueError, match="within"), _torch.TransformsLeftOnError():
+        transforms._vmap_increment_nesting(3, "error")
+        transforms._jvp_increment_nesting()
+        transforms._grad_increment_nesting()
+        transforms._func_increment_nesting(True)
+        transforms._vmap_increment_nesting(2, "error")
+        raise ValueError("within")
+    assert transforms.get_dynamic_layer_stack_depth() == before == 0
