@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from tools.versions import known
+
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 WITH_BEHAVIOUR = ("2.11.0", "2.15.0")
@@ -96,7 +98,7 @@ def pieces(versions: tuple[str, ...], checks: tuple[Check, ...], programs: int) 
 def state_of(check: Check) -> str:
     """What the result of a check depends on beside torch, as a digest: our sources, and the files that it reads."""
     read = {Check.CORPUS: ("corpus",), Check.BEHAVIOUR: ("tests/behaviour",)}.get(check, ())
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(known.PATH.read_bytes() if check is Check.BEHAVIOUR else b"")
     for folder in ("aotcheck", "strategies", *read):
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.relative_to(ROOT).as_posix().encode())
@@ -208,17 +210,24 @@ def read_replay(printed: str, eager: dict[str, str], files: int, end: str) -> Re
 
 
 def _test(piece: Piece, python: Path, jobs: int, report: Path) -> Result:
+    reasons = known.read_known()
     paths = [path.relative_to(ROOT).as_posix() for path in piece.files]
     options = ["-q", "-p", "no:cacheprovider", "-n", str(jobs), f"--junitxml={report}"]
     done = _call(python, "pytest", *options, *paths)
-    return read_tests(report, done.returncode, _end_of(done))
+    return read_tests(report, piece.version, reasons, done.returncode, _end_of(done))
 
 
-def read_tests(report: Path, code: int, end: str) -> Result:
-    """The result of tests from pytest's JUnit file; those that were skipped, since there is no GPU, do not count."""
+def read_tests(report: Path, version: str, reasons: tuple[known.Known, ...], code: int, end: str) -> Result:
+    """The result of tests on a torch, from pytest's JUnit file.
+
+    Those that were skipped, since there is no GPU, do not count. Those that failed for one of the known ``reasons`` are
+    not wrong of ours.
+    """
     if not report.exists():
         return Result(0, broken=end)
-    judged, wrong = 0, []
+    judged = 0
+    wrong: list[str] = []
+    others: list[str] = []
     for case in ET.parse(report).iter("testcase"):
         if case.find("skipped") is not None:
             continue
@@ -226,6 +235,7 @@ def read_tests(report: Path, code: int, end: str) -> Result:
         failure = case.find("failure")
         failure = case.find("error") if failure is None else failure
         if failure is not None:
-            message = (failure.get("message") or "").splitlines()
-            wrong.append(f"{case.get('classname')}::{case.get('name')}: {message[0] if message else 'failed'}")
-    return Result(judged, tuple(wrong), broken="" if code in (0, 1) else end)
+            test, message = f"{case.get('classname')}::{case.get('name')}", (failure.get("message") or "").splitlines()
+            why = next((each.reason for each in reasons if each.explains(test, version)), "")
+            (others if why else wrong).append(f"{test}: {why or (message[0] if message else 'failed')}")
+    return Result(judged, tuple(wrong), tuple(others), "" if code in (0, 1) else end)

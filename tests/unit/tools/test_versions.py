@@ -12,8 +12,19 @@ from click.testing import CliRunner
 
 from tools.versions import __main__ as command
 from tools.versions import checks, report
-from tools.versions.checks import VERSIONS, Check, Piece, Result, pieces, read_fuzz, read_replay, read_tests
+from tools.versions.checks import (
+    VERSIONS,
+    WITH_BEHAVIOUR,
+    Check,
+    Piece,
+    Result,
+    pieces,
+    read_fuzz,
+    read_replay,
+    read_tests,
+)
 from tools.versions.environments import NoEnvironmentError, is_whole
+from tools.versions.known import Known, KnownError, read_known
 from tools.versions.store import Store
 
 PIECE = Piece("2.15.0", Check.PROGRAMS, 3, programs=2)
@@ -72,14 +83,35 @@ corpus/e.py: aotcheck: known (values)
     assert read_replay(printed, {}, 6, "exit code 3: stopped").broken == "exit code 3: stopped"
 
 
+JUNIT = """<testsuites><testsuite><testcase classname="m" name="a"/><testcase classname="m" name="b[cpu-x]">
+<failure message="AssertionError: 1&#10;more">trace</failure></testcase><testcase classname="m" name="c"><skipped/>
+</testcase><testcase classname="m" name="d"><error message="no fixture"/></testcase></testsuite></testsuites>"""
+
+
 def test_tests_that_fail_are_wrong_and_those_that_are_skipped_do_not_count(tmp_path: Path):
-    xml = """<testsuites><testsuite><testcase classname="m" name="a"/><testcase classname="m" name="b">
-    <failure message="AssertionError: 1&#10;more">trace</failure></testcase><testcase classname="m" name="c"><skipped/>
-    </testcase><testcase classname="m" name="d"><error message="no fixture"/></testcase></testsuite></testsuites>"""
-    (tmp_path / "junit.xml").write_text(xml)
-    wrong = ("m::b: AssertionError: 1", "m::d: no fixture")
-    assert read_tests(tmp_path / "junit.xml", 1, "") == Result(3, wrong)
-    assert read_tests(tmp_path / "none.xml", 4, "exit code 4: usage").broken == "exit code 4: usage"
+    (tmp_path / "junit.xml").write_text(JUNIT)
+    wrong = ("m::b[cpu-x]: AssertionError: 1", "m::d: no fixture")
+    assert read_tests(tmp_path / "junit.xml", "2.11.0", (), 1, "") == Result(3, wrong)
+    assert read_tests(tmp_path / "none.xml", "2.11.0", (), 4, "exit code 4: usage").broken == "exit code 4: usage"
+
+
+@pytest.mark.parametrize("pattern", ["m::b[cpu-*", "m::b[cpu-x]", "*::b*"])
+def test_a_test_that_fails_for_a_known_reason_is_not_wrong_of_ours(tmp_path: Path, pattern: str):
+    (tmp_path / "junit.xml").write_text(JUNIT)
+    reasons = (Known("m::b", ("2.11.0",), "another test"), Known(pattern, ("2.11.0", "2.12.1"), "its torch is wrong"))
+    found = read_tests(tmp_path / "junit.xml", "2.11.0", reasons, 1, "")
+    assert found == Result(3, ("m::d: no fixture",), ("m::b[cpu-x]: its torch is wrong",))
+    assert len(read_tests(tmp_path / "junit.xml", "2.15.0", reasons, 1, "").wrong) == 2
+
+
+def test_known_reasons_are_read_from_a_file(tmp_path: Path):
+    path = tmp_path / "known.toml"
+    path.write_text('[[test]]\nid = "m::b*"\nversions = ["2.11.0"]\nreason = "why"\n')
+    assert read_known(path) == (Known("m::b*", ("2.11.0",), "why"),)
+    path.write_text('[[test]]\nid = "m::b*"\nversions = ["2.11.0"]\n')
+    with pytest.raises(KnownError, match=r"known.toml: an entry has id, versions and reason"):
+        read_known(path)
+    assert {version for entry in read_known() for version in entry.versions} <= set(WITH_BEHAVIOUR)
 
 
 def test_every_check_has_its_pieces_on_every_torch():
