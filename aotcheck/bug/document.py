@@ -46,6 +46,11 @@ def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = ""
         parts += ["`aotcheck replay` runs this program file:", _block(source, "python")] if source else []
     if bug.blame:
         parts += ["## Where it comes from", bug.blame]
+    if bug.beside:
+        told = [
+            f"`{called(name).title}` {'shows it too' if shows else 'does not show it'}" for name, shows in bug.beside
+        ]
+        parts.append(f"The same script: {', '.join(told)}.")
     if others := [d for d in bug.differences[1:] if d.key != difference.key]:
         parts += ["## What differs besides", "\n".join(f"- {_short(d.text)}" for d in others[:5])]
     parts += ["## Versions", _versions(backend, device)]

@@ -23,6 +23,9 @@ from aotcheck.workers import Workers, how_it_ended
 
 __all__ = ["Bug", "make"]
 
+TORCHS = ("aot_function", "aot_eager", "inductor")
+"""What users of torch have heard of: a script for one of them is run on the others too."""
+
 
 @dataclass(frozen=True)
 class Bug:
@@ -35,6 +38,7 @@ class Bug:
         reason: why there is no script; what to say of a program that shows nothing.
         blame: which part of the backend is to blame, in a sentence; empty where that is not known.
         looks: the expression whose values the script compares; empty where it compares what is raised.
+        beside: other backends of torch's, and whether the same script shows it on them.
     """
 
     differences: tuple[Difference, ...]
@@ -43,6 +47,7 @@ class Bug:
     reason: str = ""
     blame: str = ""
     looks: str = ""
+    beside: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def make(source: str, subject: Subject, order: Order, limits: Limits, *, blames:
         subject: the backend, the device, and what is not expected of it.
         order: which of several differences is to be reported.
         limits: what one process may take.
-        blames: find out which part of the backend is to blame, too.
+        blames: find out which part of the backend is to blame, too, and which others of torch's show it.
     """
     with workers(subject, replace(limits, jobs=1), max_tasks=1) as pool:
         search = _Search(pool, source, subject, limits)
@@ -98,7 +103,8 @@ def make(source: str, subject: Subject, order: Order, limits: Limits, *, blames:
                 fresh = run_fresh(tried.text, limits.timeout)
                 if fresh.status == 1:
                     others = tuple(d for d in found if d is not difference)
-                    return Bug((difference, *others), tried.text, fresh, blame=blame, looks=tried.looks)
+                    beside = tuple(search.beside(difference)) if blames else ()
+                    return Bug((difference, *others), tried.text, fresh, "", blame, tried.looks, beside)
                 tried = _Tried(f"in a fresh process it ends with exit status {fresh.status}")
             reasons.append(tried.why_not)
     return Bug(tuple(found), reason=reasons[0], blame=blame)
@@ -124,6 +130,15 @@ class _Search:
         """Write it one way and see."""
         found = self.call(_attempt, difference, choices.made, choices.exact)
         return found if isinstance(found, _Tried) else _Tried(f"its process {found}")
+
+    def beside(self, difference: Difference) -> Iterator[tuple[str, bool]]:
+        """Of a backend of torch's: which others show the same in the same script."""
+        if self.subject.backend not in TORCHS:
+            return
+        for name in TORCHS:
+            if name != self.subject.backend:
+                found = self.call(_attempt, difference, {}, False, name)
+                yield name, isinstance(found, _Tried) and not found.why_not
 
     def fatal(self, death: _Death) -> Bug:
         """The script of a program that ends its process: it is run in fresh ones alone."""
@@ -204,12 +219,14 @@ def _promised(source: str, subject: Subject) -> Program:
     return as_promised(parse(source).program, promises)[0]
 
 
-def _attempt(source: str, subject: Subject, difference: Difference, made: dict[str, int], exact: bool) -> _Tried:
-    """In a worker, which is of no use afterwards: write a script one way, and run it."""
+def _attempt(
+    source: str, subject: Subject, difference: Difference, made: dict[str, int], exact: bool, backend: str = ""
+) -> _Tried:
+    """In a worker, which is of no use afterwards: write a script one way, and run it, perhaps on another backend."""
     program = _promised(source, subject)
     choices = Choices(made, exact=exact)
     try:
-        script = write(program, difference, subject.backend, require_device(subject.device), choices)
+        script = write(program, difference, backend or subject.backend, require_device(subject.device), choices)
     except CannotBeWrittenError as error:
         return _Tried(str(error))
     why_not = shows(script, difference.error)

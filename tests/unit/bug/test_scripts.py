@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from aotcheck.backends import Backend, resolve
+from aotcheck.bug import Bug, document
 from aotcheck.bug.choices import Choices
 from aotcheck.bug.script import Script, write
 from aotcheck.bug.statements import CannotBeWrittenError
@@ -255,3 +256,10 @@ def test_a_hang_has_no_script() -> None:
     ended = Difference(OracleKind.TIMEOUT, Severity.HARD, Place(Role.PROCESS), "ends", "does not")
     with pytest.raises(CannotBeWrittenError, match="timeout"):
         write(program("return x0"), ended, "eager", CPU, Choices())
+
+
+def test_a_report_says_which_other_backends_show_it() -> None:
+    found = difference(program("return torch.add(x0, 1)"), "doubled")
+    text = document(Bug((found,), beside=(("aot_eager", True), ("inductor", False))), "a title", "aot_function", "cpu")
+    said = '`torch.compile(backend="aot_eager")` shows it too, `torch.compile` does not show it.'
+    assert f"The same script: {said}" in text
