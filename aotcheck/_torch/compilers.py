@@ -68,6 +68,12 @@ def lowers_version(target: object) -> bool:
     return names == (f"{DYNAMO}.variables.builtin", "_lower_version_count_by_1")
 
 
+def assigns_data(target: object) -> bool:
+    """Whether a node of Dynamo's with this target is ``.data =``, for which torch has an op from 2.15 on."""
+    op: Any = getattr(torch.ops.aten, "shallow_copy_data_", None)
+    return op is not None and target in (op, op.default)
+
+
 def unwrap_dynamo(error: BaseException) -> BaseException:
     """The user's error inside the wrappers that Dynamo puts around it; ``error`` itself where there is none."""
     exc = sys.modules.get("torch._dynamo.exc")

@@ -90,15 +90,19 @@ def _checkpoint_as_eager(part: torch.fx.GraphModule) -> None:
 
 
 def _assign_data_as_eager(part: torch.fx.GraphModule) -> None:
-    """Put ``.data =`` back where Dynamo has ``set_`` and then makes the version one less.
+    """Put ``.data =`` back where Dynamo has its op, or before torch 2.15 ``set_`` and then makes the version one less.
 
-    No op of the graph tells the second, so that each call would count the first as a write.
+    No op of the graph tells the last, so that each call would count ``set_`` as a write; and what the op returns is
+    memory of its second argument, which its schema does not say.
     """
-    nodes = [n for n in part.graph.nodes if _torch.lowers_version(n.target)]
-    for node in nodes:
+    assigning = [n for n in part.graph.nodes if _torch.assigns_data(n.target)]
+    lowering = [n for n in part.graph.nodes if _torch.lowers_version(n.target)]
+    for node in lowering:
         (assigned,) = node.args
-        assigned.target = data_assigned
+        assigning.append(assigned)
         node.replace_all_uses_with(assigned)
         part.graph.erase_node(node)
-    if nodes:
+    for node in assigning:
+        node.target = data_assigned
+    if assigning:
         part.recompile()
