@@ -40,7 +40,7 @@ from aotcheck.autograd.replicas.replicas import Replica, make_replica
 from aotcheck.autograd.replicas.sparse import Selection, SparseReplica, SparseResult
 from aotcheck.autograd.replicas.windows import UNSAFE_VIEWS, Derivation, Reshaping
 from aotcheck.autograd.state.rng import Draws, default_generators
-from aotcheck.autograd.tensors.subclasses import is_wrapper, leaves_of, wrappers_in
+from aotcheck.autograd.tensors.subclasses import holds_ragged_size, is_wrapper, leaves_of, wrappers_in
 
 aten = torch.ops.aten
 pytree = _torch.pytree
@@ -503,8 +503,8 @@ class Tracer(_torch.TorchDispatchMode):
             if "NestedTensorImpl" in str(error):
                 raise UnsupportedError("layout", f"{func} makes a nested tensor that is no ragged one") from error
             lacking = error if _torch.lacks_meta_kernel(error) else None
-            # A kernel written in Python may refuse what the real ones take.
-            asks_eager = _torch.has_python_meta_kernel(func)
+            # A kernel written in Python may refuse what the real ones take; all refuse a ragged size, in other words.
+            asks_eager = _torch.has_python_meta_kernel(func) or holds_ragged_size([*args, *kwargs.values()])
             asks_eager = asks_eager and not (self.kernels.function_runs and _torch.schema_of(func).is_mutable)
             if lacking is None and (isinstance(error, UnsupportedError) or not asks_eager):
                 raise
