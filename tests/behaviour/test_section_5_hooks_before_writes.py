@@ -230,6 +230,42 @@ def test_what_keeps_its_gradient_and_is_reshaped_in_place_keeps_that_of_what_it_
     check_session(session)
 
 
+def _used_together(x, note):
+    h = x * 1
+    a, b = h.sin(), h.cos()
+    note(a, "a"), note(b, "b")
+    return (b * 3 + a * 2,)
+
+
+def _overlapping(x, note):
+    h = x * 1
+    a, b = h[:2], h[1:]
+    note(a, "a"), note(b, "b")
+    return b * 3, a * 2
+
+
+def _of_parts(x, note):
+    a, b = (x * 1).split([1, 2])
+    a, b = a.sin(), b.cos()
+    note(b, "b"), note(a, "a")
+    return a * 2, b * 3
+
+
+@pytest.mark.parametrize("function", [_used_together, _overlapping, _of_parts])
+def test_hooks_on_what_waits_at_once_are_called_for_the_tensor_that_was_made_last_first(function):
+    def session(compile):
+        seen = []
+
+        def note(t, name):
+            t.register_hook(lambda g: seen.append((name, g.clone())))
+
+        x = leaf(3)
+        results = compile(lambda x: function(x, note))(x)
+        yield attempt_later(lambda: backward(results)), x.grad, list(seen)
+
+    check_session(session)
+
+
 VIEWS = {"row": lambda b: b[0], "transposed": lambda b: b.t(), "real": lambda b: torch.view_as_complex(b).real}
 DATA = {"reshaped": lambda x: x.unsqueeze(0), "alias": lambda x: x.view(x.shape), "fresh": lambda x: x.detach() * 2}
 USES = {"reads": lambda v: v * 2, "gives it": lambda v: v}

@@ -181,10 +181,9 @@ def write_call(
         attached += returned_later
         for place in part.own:
             attached.append(f"{w.refer(history.keep_place)}({named(record.attached[part.outputs[place]].ref)})")
-        for k in part.outputs if len(part.outputs) > 1 else ():
-            made_by = _torch.grad_fn_of(record.attached[k].tensor)
-            if made_by is None or _torch.outputs_of(made_by) == 1:
-                attached.append(f"{w.refer(history.hooks_of_its_own)}({named(record.attached[k].ref)})")
+        # The order in which a Function calls the hooks on its results: in eager those of the node made last come first.
+        for _, k in sorted(_alone(record, part.outputs)) if len(part.outputs) > 1 else ():
+            attached.append(f"{w.refer(history.hooks_of_its_own)}({named(record.attached[k].ref)})")
         if record.entry_grad:
             return [f"    {x}" for x in attached]
         return [
@@ -217,3 +216,13 @@ def _bases(record: Record) -> list[str]:
         if isinstance(r.source, BaseOf):
             wanted.add(r.source.index)
     return [f"b{i} = base_of(a[{i}])" for i in sorted(wanted)]
+
+
+def _alone(record: Record, outputs: Sequence[int]) -> list[tuple[int, int]]:
+    """Those of ``outputs`` that have a node of their own in eager, each after the negative of the node's number."""
+    nodes = [(_torch.grad_fn_of(record.attached[k].tensor), k) for k in outputs]
+    return [
+        (0 if node is None else -_torch.sequence_number(node), k)
+        for node, k in nodes
+        if node is None or _torch.outputs_of(node) == 1
+    ]
