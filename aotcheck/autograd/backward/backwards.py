@@ -321,18 +321,20 @@ class Backwards:
     def _backward_telling(self, stage: Stage, key: Key, trained: Trained, ctx: Any) -> Callable[..., Any]:
         """The same as ``_backward``, for now: see Note [Zeros that arrive]."""
         try:
-            return self._backward(stage, key, trained)
+            found = self._backward(stage, key, trained)
+            leaving = _leaving_zeros(stage, key, ctx)
+            if leaving is None:
+                return found
         except (UnsupportedError, RetraceWithCaptured):
             raise
         except Exception:
-            others = _told_of_zeros(stage, key, ctx)[: len(stage.before)]
-            without = stage.without_arriving(key)
-            if without is stage or not all(_torch.will_run(other) for other, arrivals in others if arrivals):
+            leaving = _leaving_zeros(stage, key, ctx)
+            if leaving is None:
                 raise
-            return self._backward_telling(without, key, trained, ctx)
         finally:
             for other, arrivals in _told_of_zeros(stage, key, ctx):
                 arriving_zeros.tell(other, _torch.backward_number(), arrivals)
+        return self._backward_telling(leaving, key, trained, ctx)
 
     def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
         found = stage.backwards.get((key, trained))
@@ -397,6 +399,15 @@ def _raise_once(error: list[Exception], *_: Any) -> Any:
 def _told_of_zeros(stage: Stage, key: Key, ctx: Any) -> list[tuple[Any, Sequence[arriving_zeros.Arrival]]]:
     """The contexts of the stages before that of ``ctx``, and what is common to the call, with the zeros that arrive."""
     return [*zip(ctx.kept[1], stage.arriving.get(key, ()), strict=False)]
+
+
+def _leaving_zeros(stage: Stage, key: Key, ctx: Any) -> Stage | None:
+    """The variant of ``stage`` that leaves the zeros that arrive to the others of the call; None if not all run."""
+    others = _told_of_zeros(stage, key, ctx)[: len(stage.before)]
+    without = stage.without_arriving(key)
+    if without is stage or not all(_torch.will_run(other) for other, arrivals in others if arrivals):
+        return None
+    return without
 
 
 _NONE = type(None)

@@ -12,9 +12,9 @@ same call by what the call's contexts have in common. They run after it. One tha
 those zeros are given as well, where they arrive and its own gradients come by, so the sum is made there in its trace,
 and what that raises it raises.
 
-The zeros go on from there in the derivative's own backward too. That changes no sum, but what is behind may refuse
-zeros without memory where it takes a sum. Where it raises so, and the other Functions run, the zeros are left to
-them.
+Where the other Functions run, the zeros are left to them: the derivative's own backward ends there. If they went on
+in it too, what is behind might refuse them where it takes a sum, or make a wrapper of them, the first summand of one
+that eager does not take: of two summands the class of a wrapper may ask the first alone for what is no tensor.
 """
 
 from __future__ import annotations
