@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pebble import ProcessExpired
@@ -13,7 +13,7 @@ from aotcheck.backends import require_device, resolve
 from aotcheck.bug.choices import Choices
 from aotcheck.bug.script import Script, write
 from aotcheck.bug.statements import CannotBeWrittenError
-from aotcheck.bug.trial import Fresh, run_fresh, shows
+from aotcheck.bug.trial import AGREE, NO_ERROR, Fresh, run_fresh, shows
 from aotcheck.minimize import Limits, Subject
 from aotcheck.minimize.isolated import workers
 from aotcheck.oracle import Difference, OracleKind, Outcome, Place, Role, Severity, check
@@ -38,7 +38,8 @@ class Bug:
         reason: why there is no script; what to say of a program that shows nothing.
         blame: which part of the backend is to blame, in a sentence; empty where that is not known.
         looks: the expression whose values the script compares; empty where it compares what is raised.
-        beside: other backends of torch's, and whether the same script shows it on them.
+        beside: other backends of torch's, and whether the same script shows it on them; without those on which it ends
+            in another way.
     """
 
     differences: tuple[Difference, ...]
@@ -69,6 +70,8 @@ class _Tried:
     raises: bool = False
     asked: tuple[tuple[str, int], ...] = ()
     looks: str = ""
+    made: dict[str, int] = field(default_factory=dict)
+    exact: bool = False
 
 
 Order = Callable[[Difference], Any]
@@ -101,13 +104,20 @@ def make(source: str, subject: Subject, order: Order, limits: Limits, *, blames:
             tried = search.best(difference)
             if not tried.why_not:
                 fresh = run_fresh(tried.text, limits.timeout)
-                if fresh.status == 1:
+                if fresh.status == 1 and _ends_as(tried, difference, fresh):
                     others = tuple(d for d in found if d is not difference)
-                    beside = tuple(search.beside(difference)) if blames else ()
+                    beside = tuple(search.beside(difference, tried)) if blames else ()
                     return Bug((difference, *others), tried.text, fresh, "", blame, tried.looks, beside)
-                tried = _Tried(f"in a fresh process it ends with exit status {fresh.status}")
+                ended = f"exit status {fresh.status}, {fresh.output[-100:]!r}"
+                tried = _Tried(f"in a fresh process it ends in another way: {ended}")
             reasons.append(tried.why_not)
     return Bug(tuple(found), reason=reasons[0], blame=blame)
+
+
+def _ends_as(tried: _Tried, difference: Difference, fresh: Fresh) -> bool:
+    """Whether a fresh process ended as the script does that was tried, and not by an import that fails, say."""
+    kind = difference.error.removeprefix("missing ").partition(":")[0] if tried.raises else "AssertionError"
+    return kind in fresh.output
 
 
 class _Search:
@@ -131,14 +141,15 @@ class _Search:
         found = self.call(_attempt, difference, choices.made, choices.exact)
         return found if isinstance(found, _Tried) else _Tried(f"its process {found}")
 
-    def beside(self, difference: Difference) -> Iterator[tuple[str, bool]]:
+    def beside(self, difference: Difference, tried: _Tried) -> Iterator[tuple[str, bool]]:
         """Of a backend of torch's: which others show the same in the same script."""
         if self.subject.backend not in TORCHS:
             return
         for name in TORCHS:
             if name != self.subject.backend:
-                found = self.call(_attempt, difference, {}, False, name)
-                yield name, isinstance(found, _Tried) and not found.why_not
+                found = self.call(_attempt, difference, tried.made, tried.exact, name)
+                if isinstance(found, _Tried) and found.why_not in ("", AGREE, NO_ERROR):
+                    yield name, not found.why_not
 
     def fatal(self, death: _Death) -> Bug:
         """The script of a program that ends its process: it is run in fresh ones alone."""
@@ -231,4 +242,4 @@ def _attempt(
         return _Tried(str(error))
     why_not = shows(script, difference.error)
     asked = tuple((part, ways) for part, ways in choices.asked.items() if ways > 1)
-    return _Tried(why_not, script.text, script.raises, asked, script.looks)
+    return _Tried(why_not, script.text, script.raises, asked, script.looks, made, exact)

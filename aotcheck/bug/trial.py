@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from aotcheck.bug.script import Script
+from aotcheck.oracle import same_key
 from aotcheck.oracle.raised import Raised, raised
 from aotcheck.workers import end_group
 
-__all__ = ["Fresh", "run_fresh", "shows"]
+__all__ = ["AGREE", "NO_ERROR", "Fresh", "run_fresh", "shows"]
+
+AGREE = "eager and the backend agree in it"
+NO_ERROR = "it ends without an error"
 
 
 def shows(script: Script, error: str) -> str:
@@ -37,11 +41,11 @@ def shows(script: Script, error: str) -> str:
     ended, scope = _executed(script.text)
     if script.raises:
         if ended is None:
-            return "it ends without an error"
-        return "" if ended.key == error or ended.type == error.partition(":")[0] else f"it {ended}"
+            return NO_ERROR
+        return "" if same_key(ended.key, error) else f"it {ended}"
     if ended is not None and not ("compiled" in scope and ended.type == "AssertionError"):
         return f"it {ended}"
-    return "" if ended is not None else "eager and the backend agree in it"
+    return "" if ended is not None else AGREE
 
 
 def _executed(text: str) -> tuple[Raised | None, dict[str, Any]]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from aotcheck.program import ParsedFile, ProgramSyntaxError, UnknownOpError, parse_file
 
 
 class Journal:
@@ -90,3 +93,12 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+@lru_cache(maxsize=4096)
+def readable(path: str) -> ParsedFile | None:
+    """A finding's file, read; None where it is gone or cannot be read. Files of a campaign do not change."""
+    try:
+        return parse_file(Path(path))
+    except (OSError, ProgramSyntaxError, UnknownOpError):
+        return None

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 from aotcheck.campaign.events import FindingExplained, FindingSigned
 from aotcheck.campaign.impact import Impact, impact_of
+from aotcheck.campaign.journal import readable
 from aotcheck.campaign.oddity import oddity
 from aotcheck.campaign.signature import KnownBug, Signature, is_known
 from aotcheck.campaign.tally import Signed, Tally
@@ -27,7 +26,7 @@ from aotcheck.campaign.titles import Seen, title
 from aotcheck.campaign.words import Status
 from aotcheck.minimize.size import size
 from aotcheck.oracle import CoarseKey
-from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, parse_file
+from aotcheck.program import Program
 
 __all__ = ["Cause", "Impact", "Rank", "Told", "impact_of", "is_still_there", "key_order", "rank_of", "ranked", "title"]
 
@@ -198,16 +197,8 @@ def _told(signature: Signature, signed: Signed) -> Told:
     key, text, path = signature.key, "", first.shown_by if isinstance(first, FindingExplained) else first.minimized
     if isinstance(first, FindingSigned):
         key, text = first.shown or signature.key, first.text
-    read = _read(path) or _read(first.path)
+    read = readable(path) or readable(first.path)
     program = None if read is None else read.program
     rank = min(rank_of(shown, program, count) for shown in (signature.key, key))
     said = f"{key}, of which there is no program to read" if program is None else title(text, key, program)
     return Told(signature, signed, said, rank, path, program)
-
-
-@lru_cache(maxsize=4096)
-def _read(path: str) -> ParsedFile | None:
-    try:
-        return parse_file(Path(path))
-    except (OSError, ProgramSyntaxError, UnknownOpError):
-        return None

@@ -16,8 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
-from pathlib import Path
 
 import torch
 
@@ -30,13 +28,13 @@ from aotcheck.campaign.events import (
     FindingWritten,
 )
 from aotcheck.campaign.impact import impact_of
-from aotcheck.campaign.journal import write_durably
+from aotcheck.campaign.journal import readable, write_durably
 from aotcheck.campaign.settings import Settings
 from aotcheck.campaign.signature import KnownBug, cause, embeds, is_known, skeleton
 from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject
 from aotcheck.minimize.isolated import workers
 from aotcheck.oracle import CoarseKey, OracleKind, same_key
-from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, emit, parse, parse_file
+from aotcheck.program import ParsedFile, Program, emit, parse
 
 __all__ = ["MOST_PER_KEY", "Triage"]
 
@@ -129,7 +127,7 @@ class Triage:
         candidates = [bug for bug in self._known if same_key(bug.key, str(finding.key))]
         if not candidates:
             return None
-        read = _read(finding.path)
+        read = readable(finding.path)
         if read is None:
             return None
         holding = [bug for bug in candidates if embeds(bug.program, read.program, bug.own)]
@@ -137,7 +135,7 @@ class Triage:
 
     def _learn(self, signed: FindingSigned, found_as: CoarseKey) -> None:
         """Know a bug from now on, under its own key and under the one that it was found by."""
-        read = _read(signed.minimized) if signed.minimized else None
+        read = readable(signed.minimized) if signed.minimized else None
         if read is None:
             return
         for key in dict.fromkeys((signed.key, found_as)):
@@ -150,7 +148,7 @@ class Triage:
 
     def _sign(self, finding: FindingWritten) -> Event | None:
         began = time.monotonic()
-        read = _read(finding.path)
+        read = readable(finding.path)
         if read is None:
             return FindingFlaky(finding.path, finding.key, "its script is gone or cannot be read")
         if finding.key.oracle == OracleKind.MEMORY.value:  # a candidate without a limit would take the machine with it
@@ -243,11 +241,3 @@ def stage_of(source: str, device: str, backend: str = "aotcheck") -> str:
     if layers <= {Layer.BACKEND} and backend not in STAGED:
         return ""
     return found.rung.value if found.rung is not None else "no stage"
-
-
-@lru_cache(maxsize=4096)
-def _read(path: str) -> ParsedFile | None:
-    try:
-        return parse_file(Path(path))
-    except (OSError, ProgramSyntaxError, UnknownOpError):
-        return None

@@ -9,9 +9,10 @@ import torch
 from aotcheck.backends import Backend, resolve
 from aotcheck.bug import Bug, document
 from aotcheck.bug.choices import Choices
+from aotcheck.bug.make import _ends_as, _Tried
 from aotcheck.bug.script import Script, write
 from aotcheck.bug.statements import CannotBeWrittenError
-from aotcheck.bug.trial import shows
+from aotcheck.bug.trial import Fresh, shows
 from aotcheck.oracle import Difference, OracleKind, Place, Role, Severity, check
 from aotcheck.program import Program, parse
 
@@ -237,7 +238,18 @@ def test_a_script_that_shows_another_error_says_so() -> None:
     what = program("return torch.add(x0, 1)")
     found = difference(what, "fails")
     made = write(what, found, "tests.unit.bug.planted:fails", CPU, Choices())
-    assert shows(made, "KeyError: 'X'") == "it raises ValueError(\"no 7 of 'x'\")"
+    assert shows(made, found.error) == ""
+    for other in ("KeyError: 'X'", "ValueError: something else"):
+        assert shows(made, other) == "it raises ValueError(\"no 7 of 'x'\")"
+
+
+def test_a_fresh_process_that_ends_in_another_way_is_not_believed() -> None:
+    found = difference(program("return torch.add(x0, 1)"), "fails")
+    raising, comparing = _Tried("", raises=True), _Tried("")
+    failed = Fresh(1, "ModuleNotFoundError: No module named 'functorch'")
+    assert not _ends_as(raising, found, failed) and not _ends_as(comparing, found, failed)
+    assert _ends_as(raising, found, Fresh(1, "ValueError: no 7 of 'x'"))
+    assert _ends_as(comparing, found, Fresh(1, "eager: 1\nAssertionError"))
 
 
 def test_memory_that_is_not_shown_is_written_where_it_matters() -> None:
