@@ -21,6 +21,8 @@ def kinds(x, w):
         [int.__name__, type(x).__name__, type(w).__name__, type(None) is None, type(x) in (torch.Tensor, int)],
         isinstance(int, type) and issubclass(type(int), type) and not isinstance(3, type),
         type in (builtins.type,),
+        x * (2 if x.__class__.__module__.split(".")[0] == "torch" else 3),
+        [x.__class__.__name__, w.__class__.__name__, x.__class__ is torch.Tensor, w.__class__ is type(w)],
         type("Made", (), {"n": 3}).n,
     )
 
@@ -51,6 +53,20 @@ def test_a_module_is_told_the_types_of_tensors():
 
     check_session(session)
     assert "type" not in globals()
+
+
+def test_a_function_that_gives_an_argument_another_class():
+    """It runs as it is."""
+
+    def f(x):
+        x.__class__ = nn.Parameter
+        return x * 2, isinstance(x, nn.Parameter), x.__class__.__name__
+
+    def session(compile):
+        x = plain(3)
+        yield compile(f)(x), type(x).__name__
+
+    check_session(session)
 
 
 def test_an_error_leaves_type_alone():

@@ -104,6 +104,17 @@ class Replica(Tensor):
         return _torch.META if self.kernels.inside else self.real_device
 
     @property
+    def __class__(self) -> type:
+        """What code is told that asks a tensor rather than ``type``: see Note [Types of replicas]."""
+        return torch.nn.Parameter if self.is_parameter else Tensor
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        swapped = sys._getframe(1).f_globals.get("__name__") == "torch.utils"  # ``is_parameter`` goes with __dict__
+        if kind is not self.__class__ and not swapped:
+            raise RunsAsItIs("class of a tensor", f"it makes a tensor one of the class {kind.__qualname__}")
+
+    @property
     def _is_param(self) -> bool:
         return self.is_parameter
 
@@ -369,7 +380,7 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState, kind:
             r = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
     else:
         r = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
-    r.__class__ = kind
+    _set_class(r, kind)
     attributes = r.__dict__
     if kind is not Replica:
         attributes["kind"] = kind
@@ -383,7 +394,7 @@ def disarm(kernels: KernelState) -> None:
     """The trace is over: no replica of it may be used until ``rearm``."""
     if kernels.alive and type(kernels.alive[-1]) is not Disarmed:
         for r in kernels.alive:
-            _set_attribute(r, "__class__", Disarmed)
+            _set_class(r, Disarmed)
             del r.__dict__["kernels"]
 
 
@@ -391,8 +402,8 @@ def rearm(kernels: KernelState) -> None:
     """The trace goes on."""
     if kernels.alive and type(kernels.alive[-1]) is Disarmed:
         for r in kernels.alive:
-            _set_attribute(r, "__class__", r.kind)
+            _set_class(r, r.kind)
             r.__dict__["kernels"] = kernels
 
 
-_set_attribute = object.__setattr__
+_set_class = object.__dict__["__class__"].__set__
