@@ -32,7 +32,7 @@ def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = ""
         source: the program file's text, for a bug without a script.
     """
     how, difference = called(backend), bug.differences[0]
-    parts = [f"# {_heading(title)}", _seen(bug, backend)]
+    parts = [f"# {backend.rpartition(':')[2]}: {title}", _seen(bug, backend)]
     if issue:
         parts.append(f"Known as {issue}: the script below may help there.")
     if bug.script:
@@ -123,12 +123,6 @@ def _raised(text: str) -> str:
     """``raises `KeyError('x')```."""
     verb, _, what = text.partition(" ")
     return "raises nothing" if what == "nothing" else f"{verb} `{what}`"
-
-
-def _heading(title: str) -> str:
-    """A title that begins with a capital, unless it begins with the name of an op."""
-    first = title.partition(" ")[0]
-    return title if "." in first else f"{title[:1].upper()}{title[1:]}"
 
 
 def _short(text: str) -> str:

@@ -1,12 +1,13 @@
-"""A finding in plain words: one line that somebody who knows torch, and not this suite, understands.
+"""A finding in plain words: one short line that somebody who knows torch, and not this suite, understands.
 
 What goes in is what a finding is told by: the first difference, its coarse key, and the program that shows it. The
-title names the ops of the program and what is wrong with what they give.
+title says what goes wrong with which op; what else is out of the ordinary stands in parentheses, as far as it fits.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aotcheck.campaign.oddity import oddity_of
@@ -15,26 +16,30 @@ from aotcheck.program import GradMode, Inputs, OpCall, Program, flat_calls, refe
 from aotcheck.program.model import Around
 from aotcheck.program.ops import Group, UnknownOpError, find
 
-__all__ = ["Seen", "blamed", "named", "title"]
+__all__ = ["MOST_WORDS", "Seen", "conditions", "title"]
 
-MOST_NAMED = 3
-"""As many ops are named in a title; of more, the last and how many there are."""
+MOST_WORDS = 12
+"""No title has more words."""
 
+_MOST_NAMED = 3
+"""As many ops are named in a title; of more, the last and the oddest others."""
+
+_PREFIXES = re.compile(r"^(torch\.nn\.functional\.|torch\.ops\.|torch\.|Tensor\.)")
 _NAMES = {
     "getitem": "indexing",
     "setitem": "item assignment",
-    "Tensor.data=": "assigning Tensor.data",
-    "Tensor.untyped_storage().resize_": "resizing an untyped storage",
-    "Inside.checkpointed": "torch.utils.checkpoint",
-    "Inside.doubles": "a backward inside",
-    "Inside.negates_after": "a backward inside",
-    "wrapped.inner": "reading a tensor out of a wrapper",
+    "Tensor.data=": "assignment to .data",
+    "Tensor.untyped_storage().resize_": "storage resize_",
+    "Inside.checkpointed": "checkpoint",
+    "Inside.doubles": "inner backward",
+    "Inside.negates_after": "inner backward",
+    "wrapped.inner": "inner tensor",
 }
 """How ops are called whose path is not how a person writes them."""
 
 _SIDES = re.compile(r": eager (?P<eager>.*), compiled (?P<compiled>.*)$", re.DOTALL)
-_SHORT = 40
-"""So many characters of a fact may stand in a title."""
+_FACT = re.compile(r"[\w.(), -]{1,20}")
+"""A fact that may stand in a title."""
 
 
 _OF_CALLS = frozenset({OracleKind.EXCEPTION.value, OracleKind.PERMISSIVE.value})
@@ -68,13 +73,13 @@ class Seen:
         return cls(thing, phases[0] if phases else Phase.FORWARD, "both raise" in flags, "later call" in flags)
 
     @property
-    def is_gradient(self) -> bool:
-        """Whether a gradient was looked at, accumulated or returned."""
-        return self.thing in (Role.GRADIENT.value, Role.RESULT.value)
+    def is_double(self) -> bool:
+        """Whether gradients of gradients were computed."""
+        return self.after in (Phase.DOUBLE_BACKWARD, Phase.DOUBLE_GRAD)
 
 
 def title(finding_text: str, key: CoarseKey, program: Program) -> str:
-    """One line in plain words: ``a gradient of torch.cumsum is silently wrong``.
+    """One line in plain words: ``gradient of cumsum is silently wrong``.
 
     Args:
         finding_text: the difference for people, as :attr:`aotcheck.oracle.Difference.text` or the header of a finding
@@ -82,53 +87,48 @@ def title(finding_text: str, key: CoarseKey, program: Program) -> str:
         key: the coarse key of it.
         program: what shows it.
     """
-    seen, ops = Seen.of(key), named(program)
-    sides = _SIDES.search(finding_text)
+    seen, sides = Seen.of(key), _SIDES.search(finding_text)
     eager, compiled = (sides["eager"], sides["compiled"]) if sides else ("", "")
-    kind = OracleKind(key.oracle)
-    if kind is OracleKind.EXCEPTION:
-        return f"{_raised(key, seen, ops, eager)}{conditions(program)}"
-    said = _shared(kind, seen, ops) if " vs " in seen.thing else _wrong(kind, key, seen, ops, _facts(eager, compiled))
-    where = ", although it raises as in eager" if seen.both_raise else ""
-    return f"{said}{where}{_when(seen)}{conditions(program)}"
+    for most in range(_MOST_NAMED, 0, -1):
+        said = _symptom(key, seen, _named(program, most), eager, compiled)
+        if len(said.split()) <= MOST_WORDS:
+            break
+    of_one = OracleKind(key.oracle) in _OF_ONE and " vs " not in seen.thing
+    facts = of_one and _FACT.fullmatch(eager) and _FACT.fullmatch(compiled)
+    besides = [f"{compiled} instead of {eager}"] if facts else []
+    besides += ["second call"] if seen.later else []
+    besides += ["both raise"] if seen.both_raise else []
+    besides += ["after a write"] if seen.after is Phase.PROBE and key.oracle not in _OF_CALLS else []
+    kept: list[str] = []
+    for one in (*besides, *conditions(program)):
+        if len(" ".join([said, *kept, one]).split()) <= MOST_WORDS:
+            kept.append(one)
+    return f"{said} ({', '.join(kept)})" if kept else said
 
 
-def named(program: Program) -> str:
-    """The ops of a program as a title names them: all if they are few, else the oddest and how many others; and
-    whether they meet a tensor subclass."""
-    calls = _telling(program)
-    names = list(dict.fromkeys(map(_name, calls)))
-    if not names:
-        return "a function that only returns its arguments"
-    if len(names) > MOST_NAMED:
-        oddest = max(reversed(calls), key=lambda call: oddity_of(call.path))
-        said = f"{_name(oddest)} among {len(names)} ops"
-    else:
-        said = " followed by ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
-    return f"{said}{_on(program)}"
+def _named(program: Program, most: int) -> str:
+    """The last op of a program and the oddest others, in order."""
+    calls = {_name(call): call for call in _telling(program)}
+    if not calls:
+        return "identity function"
+    *before, last = calls
+    odd = sorted(before, key=lambda name: -oddity_of(calls[name].path))[: most - 1]
+    if most == 1:
+        last = max(reversed(calls), key=lambda name: oddity_of(calls[name].path))
+    named = [name for name in before if name in odd]
+    return " then ".join([", ".join(named), last] if named else [last])
 
 
-def _on(program: Program) -> str:
-    """The tensor subclass that a call is given, if it is."""
-    built = [call.inputs.derived for call in program.calls if call.inputs is not None]
-    paths = [made.path for derived in built for made in flat_calls(derived) if made.path.startswith("wrapped.")]
-    if not paths:
-        return ""
-    return " on a jagged tensor" if "wrapped.jagged" in paths else " on a tensor subclass"
-
-
-def conditions(program: Program) -> str:
-    """What is out of the ordinary about the calls of a program and their arguments, as the end of a title: memory in
-    common, one tensor passed twice, grad modes, autocast; empty for nothing."""
+def conditions(program: Program) -> Iterator[str]:
+    """What is out of the ordinary about the calls of a program and their arguments."""
     given = [call.inputs for call in program.calls if call.inputs is not None]
-    said = [text for text in map(_sharing, given) if text][:1]
-    modes = list(dict.fromkeys(_MODES[call.grad_mode] for call in program.calls if call.grad_mode in _MODES))
-    modes += ["autocast"] if any(Around.AUTOCAST in call.around for call in program.calls) else []
-    if modes:
-        first = program.calls[0].grad_mode
-        differ = any(call.grad_mode is not first for call in program.calls)
-        said.append(f"{'one call is' if differ else 'called'} under {' and '.join(modes)}")
-    return f" ({'; '.join(said)})" if said else ""
+    paths = [made.path for inputs in given for made in flat_calls(inputs.derived) if made.path.startswith("wrapped.")]
+    if paths:
+        yield "jagged tensor" if "wrapped.jagged" in paths else "tensor subclass"
+    yield from [text for text in map(_sharing, given) if text][:1]
+    yield from dict.fromkeys(_MODES[call.grad_mode] for call in program.calls if call.grad_mode in _MODES)
+    if any(Around.AUTOCAST in call.around for call in program.calls):
+        yield "autocast"
 
 
 _MODES = {GradMode.NO_GRAD: "no_grad", GradMode.INFERENCE: "inference_mode"}
@@ -137,29 +137,21 @@ _MODES = {GradMode.NO_GRAD: "no_grad", GradMode.INFERENCE: "inference_mode"}
 def _sharing(inputs: Inputs) -> str:
     passed = [name for arg in inputs.args for name in references(arg)]
     if len(passed) > len(set(passed)):
-        return "one tensor is passed twice"
+        return "same tensor twice"
     tensors = [t for t in inputs.tensors if t.name in passed]
     groups = [[t.dtype for t in tensors if t.storage == s.name] for s in inputs.storages]
     shared = [dtypes for dtypes in groups if len(dtypes) > 1]
     if not shared:
         return ""
-    return f"two arguments{' of different dtypes' if any(len(set(d)) > 1 for d in shared) else ''} share memory"
-
-
-def blamed(program: Program) -> tuple[OpCall, ...]:
-    """The op calls of a program, those that build its inputs only where the function makes none."""
-    calls = tuple(flat_calls(program.body))
-    if calls:
-        return calls
-    built = [call.inputs.derived for call in program.calls if call.inputs is not None]
-    return tuple(call for derived in built for call in flat_calls(derived))
+    return f"arguments share memory{' as two dtypes' if any(len(set(d)) > 1 for d in shared) else ''}"
 
 
 def _telling(program: Program) -> tuple[OpCall, ...]:
-    """The calls without those that only make a number or a copy for others, if any is left."""
-    calls = blamed(program)
-    telling = tuple(call for call in calls if not _is_plain(call))
-    return telling or calls
+    """The calls without those that only make a number or a copy for others, if any is left; those that build the inputs
+    only where the function makes none."""
+    built = [call.inputs.derived for call in program.calls if call.inputs is not None]
+    calls = tuple(flat_calls(program.body)) or tuple(call for derived in built for call in flat_calls(derived))
+    return tuple(call for call in calls if not _is_plain(call)) or calls
 
 
 def _is_plain(call: OpCall) -> bool:
@@ -174,128 +166,98 @@ def _name(call: OpCall) -> str:
     if path in _NAMES:
         return _NAMES[path]
     if path.startswith("Module."):
-        return f"an nn.Module with {path.removeprefix('Module.')}"
+        return f"{path.removeprefix('Module.')} module"
     if path.endswith(".apply"):
-        return "a custom autograd.Function"
+        return "custom autograd.Function"
     if path.startswith("wrapped."):
-        return "a tensor subclass"
+        return "tensor subclass"
     written = any(keyword == "out" for keyword, _ in call.kwargs)
-    return f"{path}(out=...)" if written else path
+    return f"{_PREFIXES.sub('', path)}{'(out=)' if written else ''}"
 
 
-def _when(seen: Seen) -> str:
-    probed = ", once the caller has written to a tensor" if seen.after is Phase.PROBE else ""
-    return f"{probed}{', in a second call' if seen.later else ''}"
-
-
-def _facts(eager: str, compiled: str) -> str:
-    """``False, eager True``, where that is short."""
-    if not eager or len(eager) > _SHORT or len(compiled) > _SHORT:
-        return ""
-    return f" ({compiled}, in eager {eager})"
-
-
-# -- exceptions
+_BACKWARDS = "double backward", "backward"
 
 
 def _raised(key: CoarseKey, seen: Seen, ops: str, eager: str) -> str:
-    missing = key.error.startswith("missing ")
     kind = key.error.removeprefix("missing ").partition(":")[0].rpartition(".")[2] or "an error"
-    what, eagers = _raising(seen, ops)
-    tail = ", in a second call" if seen.later else ""
-    if missing:
-        return f"{what} does not raise {kind}, {eagers} does{tail}"
+    what = {
+        Phase.FORWARD: ops,
+        Phase.PROBE: f"write after {ops}",
+        Phase.HOOK: f"hook registration after {ops}",
+    }.get(seen.after, f"{_BACKWARDS[not seen.is_double]} of {ops}")
+    if key.error.startswith("missing "):
+        return f"{what} does not raise {kind}, eager does"
     if other := re.match(r"raises ([\w.]+)\(", eager):
         other_kind = other[1].rpartition(".")[2]
-        return f"{what} raises {kind} where {eagers} raises {'another' if other_kind == kind else other_kind}{tail}"
-    return f"{what} raises {kind}, {eagers} does not{tail}"
+        return (
+            f"{what} raises {'wrong ' * (other_kind == kind)}{kind}{f' instead of {other_kind}' * (other_kind != kind)}"
+        )
+    return f"{what} raises {kind}, eager does not"
 
-
-def _raising(seen: Seen, ops: str) -> tuple[str, str]:
-    """What raises, and how eager's is called beside it."""
-    match seen.after:
-        case Phase.FORWARD:
-            return ops, "eager"
-        case Phase.PROBE:
-            return f"a later write to what {ops} gave", "eager's"
-        case Phase.DOUBLE_BACKWARD | Phase.DOUBLE_GRAD:
-            return f"the double backward of {ops}", "eager's"
-        case Phase.HOOK:
-            return f"registering a hook after {ops}", "in eager it"
-        case _:
-            return f"the backward of {ops}", "eager's"
-
-
-# -- what is wrong
 
 _WHOLE = {
-    OracleKind.CRASH: "{ops} kills the process{error}",
-    OracleKind.TIMEOUT: "{ops} does not come to an end",
+    OracleKind.CRASH: "{ops} kills the process: {error}",
+    OracleKind.TIMEOUT: "{ops} does not end",
     OracleKind.MEMORY: "{ops} takes all memory",
-    OracleKind.POISONING: "{ops} leaves the process so that later programs fail",
-    OracleKind.GLOBAL_STATE: "{ops} leaves global state otherwise than eager{error}",
-    OracleKind.RNG: "{ops} leaves the random number generator in another state than eager",
+    OracleKind.POISONING: "{ops} breaks later programs in the process",
+    OracleKind.GLOBAL_STATE: "{ops} leaves wrong global state: {error}",
+    OracleKind.RNG: "{ops} leaves wrong random number generator state",
 }
 """Titles that do not say what was looked at."""
 
 _OF_ONE = {
-    OracleKind.STRUCTURE: "comes in other containers than in eager",
-    OracleKind.CONSTANT: "that is no tensor has another value",
-    OracleKind.TYPE: "is of another class",
-    OracleKind.METADATA: "is a wrapper with other metadata",
-    OracleKind.DTYPE: "has another dtype",
-    OracleKind.DEVICE: "is on another device",
-    OracleKind.SHAPE: "has another shape",
-    OracleKind.STORAGE_OFFSET: "has another storage offset",
-    OracleKind.STORAGE_SIZE: "has a storage of another size",
-    OracleKind.STRIDE: "has other strides",
-    OracleKind.REQUIRES_GRAD: "has another requires_grad",
-    OracleKind.LEAFNESS: "has another is_leaf",
-    OracleKind.GRAD_FN: "has another grad_fn",
-    OracleKind.CONJ: "has another conjugate bit",
-    OracleKind.NEG: "has another negative bit",
-    OracleKind.INFERENCE: "is an inference tensor in one of eager and compiled only",
-    OracleKind.IDENTITY: "is another object",
-    OracleKind.ALIASING: "shares memory with another tensor",
+    OracleKind.STRUCTURE: "has wrong container type",
+    OracleKind.CONSTANT: "has wrong constant",
+    OracleKind.TYPE: "has wrong class",
+    OracleKind.METADATA: "has wrong subclass metadata",
+    OracleKind.DTYPE: "has wrong dtype",
+    OracleKind.DEVICE: "is on wrong device",
+    OracleKind.SHAPE: "has wrong shape",
+    OracleKind.STORAGE_OFFSET: "has wrong storage offset",
+    OracleKind.STORAGE_SIZE: "has wrong storage size",
+    OracleKind.STRIDE: "has wrong strides",
+    OracleKind.REQUIRES_GRAD: "has wrong requires_grad",
+    OracleKind.LEAFNESS: "has wrong is_leaf",
+    OracleKind.GRAD_FN: "has wrong grad_fn",
+    OracleKind.CONJ: "has wrong conjugate bit",
+    OracleKind.NEG: "has wrong negative bit",
+    OracleKind.INFERENCE: "has wrong is_inference",
+    OracleKind.IDENTITY: "is wrong object",
+    OracleKind.ALIASING: "has wrong aliases",
 }
 
 _DEVIATIONS = {
     Deviation.PLAIN.value: "is silently wrong",
     Deviation.ROUNDING.value: "is less exact than eager's",
-    Deviation.NOT_FINITE.value: "is infinite or NaN where eager's is not, or the other way round",
-    Deviation.NARROWED.value: "is silently cut to a narrower dtype",
+    Deviation.NOT_FINITE.value: "has wrong NaN or infinity",
+    Deviation.NARROWED.value: "is silently cut to narrower dtype",
 }
 
 
-def _wrong(kind: OracleKind, key: CoarseKey, seen: Seen, ops: str, facts: str) -> str:
-    error = f" ({key.error})" if key.error else ""
+def _symptom(key: CoarseKey, seen: Seen, ops: str, eager: str, compiled: str) -> str:
+    """What goes wrong with ``ops``."""
+    kind = OracleKind(key.oracle)
+    if kind is OracleKind.EXCEPTION:
+        return _raised(key, seen, ops, eager)
     if kind in _WHOLE:
-        return _WHOLE[kind].format(ops=ops, error=error)
+        return _WHOLE[kind].format(ops=ops, error=key.error).removesuffix(": ")
     if kind is OracleKind.HOOK or seen.thing == Role.HOOK.value:
-        wrong = "called another number of times than in eager" if kind is OracleKind.HOOK else "given a wrong gradient"
-        return f"a gradient hook around {ops} is {wrong}"
-    subject = _subject(seen, ops)
+        wrong = "runs wrong number of times" if kind is OracleKind.HOOK else "gets wrong gradient"
+        return f"gradient hook around {ops} {wrong}"
+    if " vs " in seen.thing:
+        return _shared(kind, seen, ops)
+    if kind is OracleKind.VALUES and seen.thing == Role.INPUT.value and not key.deviation:
+        return f"input mutation by {ops} is lost or wrong"
+    subject = f"{'input' if seen.thing == Role.INPUT.value else 'output'} of {ops}"
+    if seen.thing in (Role.GRADIENT.value, Role.RESULT.value):
+        subject = f"{'second derivative' if seen.is_double else 'gradient'} of {ops}"
     match kind:
-        case OracleKind.VALUES if seen.thing == Role.INPUT.value and not key.deviation:
-            return f"what {ops} writes to an input is lost or wrong"
         case OracleKind.VALUES:
             return f"{subject} {_DEVIATIONS.get(key.deviation, _DEVIATIONS[''])}"
         case OracleKind.GRADIENT_NONE:
-            return f"{subject} {'is missing' if facts.startswith(' (None,') else 'is there, in eager it is None'}"
+            return f"{subject} is {'missing' if compiled == 'None' else 'there, eager gives None'}"
         case _:
-            return f"{subject} {_OF_ONE.get(kind, f'differs ({kind.value})')}{facts}"
-
-
-def _subject(seen: Seen, ops: str) -> str:
-    second = "second derivative" if seen.after in (Phase.DOUBLE_BACKWARD, Phase.DOUBLE_GRAD) else "gradient"
-    if seen.is_gradient:
-        return f"a {second} of {ops}"
-    return f"an {'input' if seen.thing == Role.INPUT.value else 'output'} of {ops}"
-
-
-# -- sharing
-
-_ENDS = {"output": "an output of", "input": "an input of"}
+            return f"{subject} {_OF_ONE.get(kind, f'differs ({kind.value})')}"
 
 
 def _shared(kind: OracleKind, seen: Seen, ops: str) -> str:
@@ -303,11 +265,10 @@ def _shared(kind: OracleKind, seen: Seen, ops: str) -> str:
     expected, _, actual = seen.thing.partition(" vs ")
     pair = (actual if expected == "none" else expected).removeprefix("another ")
     here, _, other = pair.partition("-")
-    subject = f"{_ENDS.get(here, 'a tensor of')} {ops}"
-    is_, shares = kind is OracleKind.IDENTITY, "shares memory with"
+    subject, there = f"{here} of {ops}", f"another {other}" if here == other else f"an {other}"
+    verb, base = ("is", "be") if kind is OracleKind.IDENTITY else ("aliases", "alias")
     if "none" not in (expected, actual):
-        return f"{subject} {'is the same object as' if is_ else shares} another tensor than in eager"
-    there = f"another {other}" if here == other else f"an {other}"
+        return f"{subject} {verb} wrong tensor"
     if expected == "none":
-        return f"{subject} {'is' if is_ else shares} {there}, in eager it {'is' if is_ else 'does'} not"
-    return f"{subject} {'is not' if is_ else 'shares no memory with'} {there}, in eager it {'is' if is_ else 'does'}"
+        return f"{subject} wrongly {verb} {there}"
+    return f"{subject} {'is not' if base == 'be' else 'does not alias'} {there}"
