@@ -82,6 +82,7 @@ class Config:
         workers: worker processes.
         memory: bytes that one may take.
         replay_runs: how often each corpus file is judged at least.
+        bugs: for how many new signatures of a run, the first by rank, a report that can be posted is written.
     """
 
     jobs: tuple[Job, ...]
@@ -90,6 +91,7 @@ class Config:
     workers: int = 1
     memory: int = 6 * 2**30
     replay_runs: int = 2
+    bugs: int = 20
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ def load_config(path: Path, seconds: Callable[[str], float]) -> Config:
             workers=_number(found.pop("workers", 1)),
             memory=_memory(found.pop("memory_gib", 6.0)),
             replay_runs=_number(found.pop("replay_runs", 2)),
+            bugs=_number(found.pop("bugs", 20), 0),
         )
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
@@ -297,9 +300,10 @@ def run(
             found = _fuzz(config, job, into, now, strategy, inspection, stop, heard, moved)
             runs.append(_remembered(found, job, memory))
             fuzzed, fresh = counted(runs[-1].programs, "program"), counted(len(runs[-1].new), "new signature")
-            said(f"{job.backend}: {fuzzed}, {fresh}")
+            said(f"{job.backend}, {found.strategy}: {fuzzed}, {fresh}")
         except (SettingsError, OSError) as error:  # a full disk, say: the others may have room again
-            runs.append(BackendRun(job.backend, str(into), _seed(job, now), failures=(str(error),)))
+            drawn = job.strategy or strategy
+            runs.append(BackendRun(job.backend, str(into), _seed(job, now), failures=(str(error),), strategy=drawn))
             said(f"{job.backend}: {error}")
     night = Nightly(str(folder), now.isoformat(timespec="seconds"), versions, tuple(replayed), tuple(runs))
     night = dataclasses.replace(
@@ -387,6 +391,7 @@ def _fuzz(
         memory=config.memory,
         folder=folder,
         minimize_seconds=job.minimize_seconds,
+        reports=config.bugs,
         inspection=inspection_by(drawn, inspection),
         corpus=config.corpus,
         baselines=job.baselines,

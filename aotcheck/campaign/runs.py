@@ -23,6 +23,7 @@ class SignedBug:
         title: it in plain words.
         impact: what it does, as :attr:`aotcheck.campaign.rank.Impact.words` says it.
         under: the signature that it is a consequence of; empty for one that is told by itself.
+        report: the file of the report that can be posted; empty where none was written.
     """
 
     signature: str
@@ -32,6 +33,7 @@ class SignedBug:
     title: str = ""
     impact: str = ""
     under: str = ""
+    report: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class BackendRun:
         shared: programs that differ as they do on a baseline.
         untold: findings that have no signature: time was up, or minimizing was left out. They count as new.
         failures: of the infrastructure, one line each.
+        strategy: what drew the programs.
     """
 
     backend: str
@@ -59,6 +62,7 @@ class BackendRun:
     wavering: tuple[str, ...] = ()
     shared: int = 0
     failures: tuple[str, ...] = ()
+    strategy: str = ""
 
     @property
     def new(self) -> tuple[SignedBug, ...]:
@@ -89,6 +93,7 @@ def summed_up(tally: Tally, backend: str, folder: Path, seed: int) -> BackendRun
         wavering=tuple(dict.fromkeys(str(one.key) for one in tally.flaky)),
         shared=tally.shared.total(),
         failures=tally.shortcomings,
+        strategy=tally.run.strategy if tally.run is not None else "",
     )
 
 
@@ -102,6 +107,7 @@ def _signed(tally: Tally) -> tuple[SignedBug, ...]:
             title=told.title,
             impact=told.rank.impact.words,
             under="" if told is entry.head else str(entry.head.signature),
+            report=tally.reports[told.path].path if told.path in tally.reports else "",
         )
         for entry in ranked(tally)
         for told in entry.all

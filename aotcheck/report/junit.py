@@ -30,17 +30,19 @@ def write_junit(
     if earlier:
         _suite(root, "remembered", [_told(one) for one in earlier])
     for run in runs:
-        _suite(root, f"fuzz {run.backend}", list(_campaign(run)))
+        _suite(root, f"fuzz {run.backend}", list(_campaign(run)), run.strategy)
     ET.indent(root)
     write_durably(path, '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n")
 
 
-def _suite(root: ET.Element, name: str, cases: list[ET.Element]) -> None:
+def _suite(root: ET.Element, name: str, cases: list[ET.Element], strategy: str = "") -> None:
     failures = sum(case.find("failure") is not None for case in cases)
     errors = sum(case.find("error") is not None for case in cases)
     suite = ET.SubElement(
         root, "testsuite", name=name, tests=str(len(cases)), failures=str(failures), errors=str(errors), skipped="0"
     )
+    if strategy:
+        ET.SubElement(ET.SubElement(suite, "properties"), "property", name="strategy", value=strategy)
     for case in cases:
         case.set("classname", f"aotcheck.{name.replace(' ', '.')}")
         suite.append(case)
@@ -103,7 +105,7 @@ def _entry(bug: SignedBug, also: tuple[SignedBug, ...]) -> ET.Element:
     count = counted(sum(one.findings for one in (bug, *also)), "finding")
     if all(one.known for one in (bug, *also)):
         return _noted(bug.signature, "\n".join([f"known ({bug.known}), {count}", *told]))
-    paths = [one.minimized for one in (bug, *also) if one.minimized]
+    paths = [path for one in (bug, *also) for path in (one.minimized, one.report) if path]
     return _case(bug.signature, "failure", f"new, {count}", "\n".join([*told, *paths]))
 
 

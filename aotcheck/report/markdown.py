@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from aotcheck.campaign.nightly import Nightly
 from aotcheck.campaign.runs import BackendRun
@@ -69,7 +71,7 @@ def _remembered(night: Nightly) -> Iterator[str]:
 
 
 def _run(run: BackendRun) -> Iterator[str]:
-    yield f"## {run.backend}"
+    yield f"## {run.backend}{f', {run.strategy}' if run.strategy else ''}"
     yield ""
     yield (
         f"Seed {run.seed}: {counted(run.programs, 'program')}, {run.rate:.1f} a second, {run.refused} refused, "
@@ -80,14 +82,16 @@ def _run(run: BackendRun) -> Iterator[str]:
     )
     yield ""
     if run.signatures:
-        yield "| findings | impact | | signature | |"
-        yield "| --- | --- | --- | --- | --- |"
+        yield "| findings | impact | | signature | | to post |"
+        yield "| --- | --- | --- | --- | --- | --- |"
         for bug, also in run.entries:
             standing = f"known ({bug.known})" if bug.known else "**new**"
             said = f"`{_cell(bug.signature)}`"
             said += "".join(f"; also seen as `{_cell(one.signature)}` ({one.findings})" for one in also)
             count = sum(one.findings for one in (bug, *also))
-            yield f"| {count} | {bug.impact} | {_cell(bug.title)} | {said} | {_cell(standing)} |"
+            at = [os.path.relpath(one.report, Path(run.folder).parent) for one in (bug, *also) if one.report]
+            links = ", ".join(f"[report]({path})" for path in at)
+            yield f"| {count} | {bug.impact} | {_cell(bug.title)} | {said} | {_cell(standing)} | {links} |"
         yield ""
     yield from (f"- failed: {_cell(line)}" for line in run.failures)
 

@@ -159,7 +159,10 @@ def test_a_night_says_what_is_new_known_fixed_and_flaky(tmp_path: Path) -> None:
     assert failed == [f"a-new-one on {PLANTED}:doubles", f"c-fixed-one on {PLANTED}:identity"]
     assert (suites["fuzz eager"].get("tests"), suites["fuzz eager"].get("failures")) == ("1", "0")
     assert "aotcheck fuzz: eager" in (folder / "0-eager" / "report.html").read_text()
-    assert json.loads((folder / "nightly.json").read_text())["runs"][0]["programs"] == 25
+    ran = json.loads((folder / "nightly.json").read_text())["runs"][0]
+    assert (ran["programs"], ran["strategy"]) == (25, "tests.meta.small:drawn")
+    assert "## eager, tests.meta.small:drawn" in summary
+    assert [one.get("value") for one in suites["fuzz eager"].iter("property")] == ["tests.meta.small:drawn"]
 
 
 def test_junit_has_no_empty_output_and_counts_in_words(tmp_path: Path) -> None:
@@ -245,6 +248,12 @@ def test_a_bug_that_appears_stays_goes_and_wavers_is_told_once_each_time(
     }, said
     assert "1 new signature" in said["0 wrong"][1] and "0 new signatures, 1 known" in said["1 wrong"][1]
     assert "moody:compile: fixed: (values, output)" in said["2 right"][1]
+    first, second = sorted((tmp_path / "reports").glob("2*"))[:2]
+    (report,) = (first / "0-moody-compile" / "bugs").glob("*.md")
+    assert "```python" in report.read_text()
+    assert f"[report](0-moody-compile/bugs/{report.name})" in said["0 wrong"][1], "of what is new"
+    assert f'<a href="bugs/{report.name}">' in (first / "0-moody-compile" / "report.html").read_text()
+    assert str(report) in (first / "junit.xml").read_text() and not (second / "0-moody-compile" / "bugs").exists()
 
 
 def test_a_damaged_memory_is_said_and_the_night_goes_on(tmp_path: Path) -> None:
