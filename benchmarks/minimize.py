@@ -1,15 +1,15 @@
 """How small findings become and how long that takes: writes docs/minimize.md.
 
-Run as ``python -m benchmarks.minimize RUN [RUN ...]``, each RUN a folder of ``aotcheck fuzz``. Of each run the first
-finding of each coarse key is minimized, in the order in which they were found.
+Run as ``python -m benchmarks.minimize RUN [RUN ...]``, each RUN a folder of ``aotcheck fuzz``. Of each run some
+findings are drawn at random and minimized. ``--show`` prints the programs before and after, for reading.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +17,7 @@ import torch
 
 from aotcheck.cli import INSPECTION
 from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject, inputs_passed
-from aotcheck.program import ParsedFile, Program, parse_file
+from aotcheck.program import ParsedFile, Program, emit, parse_file
 
 OUTPUT = Path(__file__).resolve().parent.parent / "docs" / "minimize.md"
 
@@ -31,8 +31,13 @@ still fails. Each candidate runs in a worker process, so that a crash or a hang 
 counts only if eager raises nothing on it that it does not raise on the original, and if its outcome is as well defined.
 The result is the same with any number of workers, and minimizing it again changes nothing.
 
-What that makes of the first finding of each coarse key, the first {most} keys of each run, with one worker on a busy
-machine, torch {version}. Made by
+A finding keeps to its op: an op that a candidate brings in must show nothing of that key by itself, on plain operands
+or on operands as it has there. Else the candidate counts only if most of the other simple ops of the same kind (views,
+writes, ops that compute) show the key in that place too, since then no op is to blame. So on a backend that gets
+`detach` wrong as well, a slice that is wrong does not become a `detach`.
+
+What that makes of {most} findings of each run, drawn at random, with one worker on a busy machine, torch {version}.
+Made by
 
 {commands}
 
@@ -55,26 +60,15 @@ class Row:
     after: Reduced
 
 
-def _first_of_each_key(folder: Path, most: int) -> Iterator[ParsedFile]:
-    """The findings of a run in the order of its programs, one for each coarse key."""
-    paths = (path for path in (folder / "findings").glob("*.py") if not path.name.endswith(".min.py"))
-    found = sorted(
-        (parse_file(path) for path in paths), key=lambda each: (_number(each, "block"), _number(each, "index"))
-    )
-    firsts: dict[object, ParsedFile] = {}
-    for each in found:
-        firsts.setdefault(each.header.get("key"), each)
-    yield from islice(firsts.values(), most)
-
-
-def _number(parsed: ParsedFile, entry: str) -> int:
-    value = parsed.header.get(entry)
-    return value if isinstance(value, int) else 0
+def _drawn(folder: Path, most: int) -> list[ParsedFile]:
+    """Some findings of a run, the same each time."""
+    paths = sorted(path for path in (folder / "findings").glob("*.py") if not path.name.endswith(".min.py"))
+    return [parse_file(path) for path in random.Random(39).sample(paths, min(most, len(paths)))]
 
 
 def measure(folder: Path, most: int) -> Iterator[Row]:
-    """Minimize the first finding of each coarse key of a run."""
-    for parsed in _first_of_each_key(folder, most):
+    """Minimize findings of a run."""
+    for parsed in _drawn(folder, most):
         backend = str(parsed.header["backend"])
         reduction = Reduction(parsed.program, Subject(backend, "cpu", INSPECTION), Limits())
         try:
@@ -95,6 +89,11 @@ def _line(row: Row) -> str:
     ).replace("`", "'")
 
 
+def _text(program: Program) -> str:
+    """What a reader judges it by; `emit` has all of it."""
+    return emit(program).partition("import torch\n")[2].partition("if __name__")[0]
+
+
 def _summary(found: list[Row]) -> Iterator[str]:
     figures: dict[str, list[float]] = {
         "statements before": [row.before.statements for row in found],
@@ -112,7 +111,9 @@ def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.minimize", description=__doc__.split("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", help="folders of aotcheck fuzz")
-    parser.add_argument("--most", type=int, default=15, help="coarse keys of each run")
+    parser.add_argument("--most", type=int, default=20, help="findings of each run")
+    parser.add_argument("--examples", type=int, default=2000, help="programs of each run, for the page")
+    parser.add_argument("--show", action="store_true", help="print the programs")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the file to write")
     options = parser.parse_args()
     found: list[Row] = []
@@ -120,8 +121,12 @@ def main() -> None:
         for row in measure(folder, options.most):
             found.append(row)
             print(_line(row), flush=True)
+            if options.show:
+                print(_text(row.before), _text(row.after.program), sep="\n", flush=True)
     backends = dict.fromkeys(row.backend for row in found)
-    fuzz = [f"    aotcheck fuzz --backend {name} --examples 300 --out reports/{name}" for name in backends]
+    fuzz = [
+        f"    aotcheck fuzz --backend {name} --examples {options.examples} --out reports/{name}" for name in backends
+    ]
     command = f"    python -m benchmarks.minimize {' '.join(f'reports/{name}' for name in backends)}"
     head = HEAD.format(most=options.most, version=torch.__version__, commands="\n".join([*fuzz, command]))
     page = head + "\n".join(_summary(found)) + "\n" + DETAILS + "\n".join(map(_line, found)) + "\n"
