@@ -1,14 +1,15 @@
 """What ``python FILE`` does with a program file: judge it as ``aotcheck replay`` would, and print what differs.
 
-A program file ends in an import of :func:`main` and a call of it. The file is read back as data, so what is run is the
+A program file ends in a call of :func:`main`. The file is read back as data, so what is run is the
 program that every other command would run, and what is printed are the differences that the oracle finds.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def main(file: str) -> NoReturn:
+def main(file: str) -> None:
     """Run the program of ``file`` eagerly and on a backend, print each difference, and exit.
 
     The options are those of the script's command line: ``--backend NAME`` (default: the backend that the header names,
@@ -29,13 +30,17 @@ def main(file: str) -> NoReturn:
 
     A backend of the user's may be a module of the working directory, as for ``aotcheck replay``.
 
+    Nothing happens where the file is imported, as ``multiprocessing`` does in each process that a backend spawns.
+
     Exits 0 without a difference, 1 with one, 2 where the program, the backend or the device cannot be used, 3 where
     eager does not agree with itself.
     """
+    here = inspect.currentframe()
+    if here is None or here.f_back is None or here.f_back.f_globals["__name__"] != "__main__":
+        return
     find_modules_here()
     group = OneLine(name=Path(file).name, commands={"run": _run}, add_help_option=False)
     group.main(args=["run", *sys.argv[1:]], obj=Path(file), prog_name=f"python {file}")
-    raise AssertionError("click exits")
 
 
 @click.command()

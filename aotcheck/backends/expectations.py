@@ -64,11 +64,11 @@ class Expectations:
         """
         said = header.get(HEADER, {})
         if not isinstance(said, Mapping) or set(said) - {"without", "ignored", "rtol", "refuses"}:
-            raise ExpectationsError(f"[{HEADER}] holds without, ignored, rtol and refuses, nothing else")
+            raise ExpectationsError(f"{HEADER} holds without, ignored, rtol and refuses, nothing else")
         lists = [said.get(name, []) for name in ("without", "ignored", "refuses")]
         rtol = said.get("rtol", 0.0)
         if not all(isinstance(each, list) for each in lists) or not isinstance(rtol, int | float):
-            raise ExpectationsError(f"[{HEADER}]: without, ignored and refuses are lists, rtol is a number")
+            raise ExpectationsError(f"{HEADER}: without, ignored and refuses are lists, rtol is a number")
         without, ignored, refuses = (tuple(map(str, each)) for each in lists)
         return cls(promises_named(without), ignored, float(rtol), refuses)
 

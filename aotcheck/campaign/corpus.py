@@ -7,12 +7,9 @@ A header says of each backend, and of each version of torch, whether it agrees w
     issue = "https://github.com/pytorch/pytorch/issues/1"   # or "none found", or "ours"
     difference = "what the oracle said"
     alone = ["aot_eager"]        # only where a backend leaves a process that is of no use afterwards
-    [keys]                       # the coarse key on each backend that differs, or once did
-    aot_function = "(values, output)"
-    [expect.aotcheck]
-    "*" = "agree"                # every version
-    [expect.aot_function]
-    "2.13.0" = "differs"         # a known bug, there and in later versions until one is listed
+    keys.aot_function = "(values, output)"        # the coarse key on each backend that differs, or once did
+    expect.aotcheck."*" = "agree"                 # every version
+    expect.aot_function."2.13.0" = "differs"      # a known bug, there and in later versions until one is listed
 """
 
 from __future__ import annotations
@@ -220,9 +217,9 @@ def complaints(path: Path) -> Iterator[str]:
         yield f"{path}: issue is neither a link nor one of {', '.join(NO_ISSUE)}"
     for backend, said in entry.expect.items():
         if Expected.DIFFERS in said.values() and backend not in entry.keys:
-            yield f"{path}: expected to differ on {backend}, but [keys] does not say how"
+            yield f"{path}: expected to differ on {backend}, but keys does not say how"
     for backend in sorted(entry.alone - set(entry.keys)):
-        yield f"{path}: to be judged alone on {backend}, but [keys] does not say how it differs there"
+        yield f"{path}: to be judged alone on {backend}, but keys does not say how it differs there"
 
 
 def duplicates(found: Iterable[Entry]) -> Iterator[tuple[Entry, Entry]]:

@@ -1,7 +1,7 @@
 """What a run found that no corpus file shows.
 
 Note [Covered]
-    A corpus covers a coarse key of a backend if a file has it in its ``[keys]`` for that backend. One key may have
+    A corpus covers a coarse key of a backend if a file has it in its ``keys`` for that backend. One key may have
     several causes: of the findings under a covered key, those that make all the calls of one of its files are probably
     that bug again, as in Note [Known bugs are not repeated] of :mod:`aotcheck.campaign.triage`; the others are left
     for somebody to look at.

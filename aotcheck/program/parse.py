@@ -40,7 +40,7 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Form, UnknownOpError, find, implementation, method_path
 from aotcheck.program.plans import call_of
-from aotcheck.program.source import ENDING, FORMAT, is_name
+from aotcheck.program.source import ENDING, FORMAT, IMPORT, is_name
 
 __all__ = ["ParsedFile", "ProgramSyntaxError", "parse", "parse_file"]
 
@@ -61,7 +61,8 @@ class ProgramSyntaxError(ValueError):
         super().__init__(f"{origin}:{line}: {what}; {advice}")
 
 
-_ENDING = ast.dump(ast.parse(ENDING).body[0])
+_GUARDED = f'if __name__ == "__main__":\n    {IMPORT}\n    {ENDING}'
+_IMPORT, *_ENDINGS = (ast.dump(ast.parse(text).body[0]) for text in (IMPORT, ENDING, _GUARDED))
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,8 @@ class _Parser:
         if len(source) > MAX_BYTES:
             raise self.error(1, f"the file is longer than {MAX_BYTES} characters", "minimize the program first")
         if "\0" in source:
-            raise self.error(
-                source[: source.index("\0")].count("\n") + 1, "a null byte", "save the file as plain UTF-8 text"
-            )
+            at = source[: source.index("\0")].count("\n") + 1
+            raise self.error(at, "a null byte", "save the file as plain UTF-8 text")
         source = source.removeprefix("\ufeff").replace("\r\n", "\n")
         header = self.header(source)
         text = source.split(HARNESS_MARK, 1)[0] if header["format"] == 1 else source
@@ -190,7 +190,7 @@ class _Parser:
                     calls = value
                 case ast.Import() | ast.Expr(value=ast.Constant(value=str())):
                     pass  # imports are never carried out: what the ops need is looked up in the registry
-                case ast.If() if ast.dump(node) == _ENDING and node is tree.body[-1]:
+                case _ if ast.dump(node) == _IMPORT or (node is tree.body[-1] and ast.dump(node) in _ENDINGS):
                     pass  # what the script does when it is run
                 case _:
                     raise self.error(node, "unexpected statement", "keep to imports, make_inputs_*, f and CALLS")
@@ -475,7 +475,7 @@ class _Parser:
             raise self.error(node, "a call that is not a dict", "compare with the output of aotcheck.program.emit")
         fields = {self.string(k, node): v for k, v in zip(node.keys, node.values, strict=True)}
         if "inputs" not in fields:
-            raise self.error(node, "a call with odd keys", 'give "inputs", "grad_mode" and "steps"')
+            raise self.error(node, "a call with odd keys", 'give "inputs": make_inputs_0 or None')
         match fields["inputs"]:
             case ast.Constant(value=None):
                 inputs = None

@@ -26,7 +26,10 @@ from aotcheck.program.model import (
     Write,
 )
 
-__all__ = ["call_of", "fields_of", "step_of"]
+__all__ = ["call_of", "fields_of", "plan_of", "step_of"]
+
+_DEFAULTS: Mapping[str, Any] = {"grad_mode": GradMode.ENABLED.value, "around": (), "before": (), "steps": ()}
+"""The fields of a call beside its inputs, in the order in which they are written."""
 
 _OLDER = {"grad_mode", "backward", "probes"}
 E = TypeVar("E", bound=Enum)
@@ -63,24 +66,36 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, tuple) else value
 
 
+def plan_of(call: Call) -> dict[str, Any]:
+    """A call as a dict of plain data, its inputs aside; what has its default is left out."""
+    plan: dict[str, Any] = {
+        "grad_mode": call.grad_mode.value,
+        "around": _plain(call.around),
+        "before": tuple(map(fields_of, call.before)),
+        "steps": tuple(map(fields_of, call.steps)),
+    }
+    return {name: value for name, value in plan.items() if value != _DEFAULTS[name]}
+
+
 def call_of(inputs: Inputs | None, given: Mapping[str, Any]) -> Call:
-    """The call that a script describes by grad mode, steps and perhaps contexts and steps before it.
+    """The call that :func:`plan_of` wrote.
 
     Scripts from before there were steps have a backward and probes.
 
     Raises:
         ValueError: it describes none; the message says what is wrong, then what to do.
     """
-    keys = set(given)
-    if keys != _OLDER and not {"grad_mode", "steps"} <= keys <= {"grad_mode", "steps", "before", "around"}:
-        raise ValueError('a call with odd keys; give "inputs", "grad_mode" and "steps"')
-    mode = enum_of(GradMode, given["grad_mode"])
-    if keys == _OLDER:
-        return Call(inputs, mode, _older_steps(given["backward"], given["probes"]))
-    before = _steps_of(given.get("before", ()))
+    if set(given) == _OLDER:
+        steps = _older_steps(given["backward"], given["probes"])
+        return Call(inputs, enum_of(GradMode, given["grad_mode"]), steps)
+    if odd := set(given) - set(_DEFAULTS):
+        raise ValueError(f'a call has no {min(odd)[:40]!r}; use "inputs" and some of {", ".join(_DEFAULTS)}')
+    plan = {**_DEFAULTS, **given}
+    before = _steps_of(plan["before"])
     if any(isinstance(step, Backward) for step in before):
         raise ValueError("a backward before the call; put it among the steps of the call before")
-    return Call(inputs, mode, _steps_of(given["steps"]), before, arounds_of(given.get("around", ())))
+    mode, around = enum_of(GradMode, plan["grad_mode"]), arounds_of(plan["around"])
+    return Call(inputs, mode, _steps_of(plan["steps"]), before, around)
 
 
 def _steps_of(given: Any) -> tuple[Step, ...]:

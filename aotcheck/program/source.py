@@ -1,7 +1,7 @@
 """Programs to Python: the canonical script, and the function compiled from it.
 
-The script layout is fixed: a TOML header in a comment block, ``make_inputs_k`` per call with inputs of its own, ``f``,
-the literal ``CALLS``, and a call of :func:`aotcheck.script.main`, which judges the file when it is run.
+The script layout is fixed: a TOML header in a comment block, imports, ``make_inputs_k`` per call with inputs of its
+own, ``f``, the literal ``CALLS``, and a call of :func:`aotcheck.script.main`, which judges the file when it is run.
 :mod:`aotcheck.program.parse` reads it back.
 """
 
@@ -34,12 +34,11 @@ from aotcheck.program.model import (
     Ref,
     SliceExpr,
     Statement,
-    Step,
     TupleExpr,
     flat_calls,
 )
 from aotcheck.program.ops import Form, find
-from aotcheck.program.plans import fields_of
+from aotcheck.program.plans import plan_of
 from aotcheck.program.subclasses import NAMESPACE, subclasses
 from aotcheck.program.table_functions import FUNCTIONS
 from aotcheck.program.wrapped import wrapped
@@ -47,14 +46,18 @@ from aotcheck.program.wrapped import wrapped
 __all__ = ["FORMAT", "body_source", "emit", "function_of", "show_expr", "show_statement"]
 
 FORMAT = 2
-"""The format that is written. Format 1, which is still read, had a harness of its own in every file."""
+"""The format that is written. Format 1, which is still read, had a harness of its own in every file.
 
-ENDING = """if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+Format 2 had a longer spelling before the first release: tables in the header, every field of a call, a guard around the
+ending. It is read too. It has no number of its own, since there is no release that reads it alone.
 """
-"""What a script does when it is run."""
+
+IMPORT = "from aotcheck.script import main"
+ENDING = "main(__file__)\n"
+"""What a script does when it is run, with what it imports for that."""
+
+WIDTH = 120
+"""Columns that a line may have; a call plan that needs more is written on several lines."""
 
 
 @lru_cache(maxsize=1024)
@@ -175,20 +178,31 @@ def _inputs_source(inputs: Inputs, index: int) -> str:
     return "\n".join([*lines, f"    return {show_expr(TupleExpr(inputs.args))}, named(locals())", ""])
 
 
+def _calls_source(calls: tuple[Call, ...]) -> str:
+    """``CALLS`` on one line if it fits, otherwise on a line for each call."""
+    shown = [_call_source(call, index) for index, call in enumerate(calls)]
+    line = f"CALLS = [{', '.join(shown)}]"
+    if len(line) <= WIDTH and "\n" not in line:
+        return line
+    return "\n".join(["CALLS = [", *(f"    {call}," for call in shown), "]"])
+
+
 def _call_source(call: Call, index: int) -> str:
-    inputs = None if call.inputs is None else f"make_inputs_{index}"
-    entries = [f'"inputs": {inputs}', f'"grad_mode": {quote(call.grad_mode.value)}']
-    if call.around:
-        entries.append(f'"around": {_data(tuple(one.value for one in call.around))}')
-    if call.before:
-        entries.append(f'"before": {_steps_source(call.before)}')
-    entries.append(f'"steps": {_steps_source(call.steps)}')
-    return f"    {{{', '.join(entries)}}},"
+    """A call on one line if it fits, otherwise with a line for each step."""
+    inputs = "None" if call.inputs is None else f"make_inputs_{index}"
+    plan = plan_of(call)
+    entries = [f'"inputs": {inputs}', *(f"{quote(name)}: {_data(value)}" for name, value in plan.items())]
+    if len(", ".join(entries)) + len("    {},") > WIDTH:
+        entries[1:] = [
+            f"{quote(name)}: {_steps_source(value) if name in ('before', 'steps') else _data(value)}"
+            for name, value in plan.items()
+        ]
+    return f"{{{', '.join(entries)}}}"
 
 
-def _steps_source(steps: tuple[Step, ...]) -> str:
-    lines = "".join(f"        {_data(fields_of(step))},\n" for step in steps)
-    return f"(\n{lines}    )" if steps else "()"
+def _steps_source(steps: tuple[object, ...]) -> str:
+    lines = "".join(f"        {_data(step)},\n" for step in steps)
+    return f"(\n{lines}    )"
 
 
 def _data(value: object) -> str:
@@ -201,15 +215,13 @@ def _data(value: object) -> str:
 
 
 def _toml(header: Mapping[str, object], within: str = "") -> Iterator[str]:
-    tables = {k: v for k, v in header.items() if isinstance(v, Mapping)}
+    """A line for each value; the keys of tables are dotted."""
     for key, value in header.items():
-        if key not in tables:
-            yield f"{_toml_key(key)} = {_toml_value(value)}"
-    for key, table in tables.items():
-        name = f"{within}.{_toml_key(key)}" if within else _toml_key(key)
-        if not all(isinstance(value, Mapping) for value in table.values()) or not table:
-            yield f"[{name}]"
-        yield from _toml(table, name)
+        name = within + _toml_key(key)
+        if isinstance(value, Mapping) and value:
+            yield from _toml(value, f"{name}.")
+        else:
+            yield f"{name} = {_toml_value(value)}"
 
 
 def _toml_key(key: str) -> str:
@@ -223,6 +235,8 @@ def _toml_value(value: object) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, Mapping):  # an empty one: others are dotted keys
+        return "{}"
     return quote(str(value))
 
 
@@ -261,10 +275,10 @@ def emit(program: Program, header: Mapping[str, object] | None = None) -> str:
     entries: dict[str, object] = {"format": FORMAT, **(header or {})} | {"format": FORMAT}
     top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "", "import torch"]
     top += [f"import {module}" for module in dict.fromkeys([*_modules(program), *_makers(program)])]
-    parts = ["\n".join(top) + "\n\n"]
+    parts = ["\n".join([*top, IMPORT]) + "\n\n"]
     parts += [_inputs_source(c.inputs, i) + "\n" for i, c in enumerate(program.calls) if c.inputs is not None]
     parts.append(body_source(program) + "\n")
-    parts.append("\n".join(["CALLS = [", *(_call_source(c, i) for i, c in enumerate(program.calls)), "]", "", ""]))
+    parts.append(f"{_calls_source(program.calls)}\n")
     return "\n".join([*parts, ENDING])
 
 

@@ -16,7 +16,8 @@ from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.rank import Cause, Told, is_still_there, ranked
 from aotcheck.campaign.tally import tallied
 from aotcheck.campaign.words import COMMANDS, counted
-from aotcheck.program import ProgramSyntaxError, UnknownOpError, body_source, flat_calls, parse_file
+from aotcheck.program import ProgramSyntaxError, UnknownOpError, emit, flat_calls, parse_file
+from aotcheck.program.source import ENDING
 from aotcheck.report.drawings import alias_diagram, labelled_heat_map, throughput
 from aotcheck.report.illustrate import Illustration, illustrated
 from aotcheck.report.jsonl import load_events, load_timed, read_events
@@ -175,13 +176,10 @@ def _source(told: Told) -> str:
 def _body(path: str) -> str:
     """The function and what it is called with, without the header and the ending."""
     try:
-        text = Path(path).read_text(encoding="utf-8") if path else ""
-        body_source(parse_file(Path(path)).program) if path else ""
+        text = emit(parse_file(Path(path)).program) if path else ""
     except (OSError, ProgramSyntaxError, UnknownOpError):
         return ""
-    lines = text.partition("if __name__ ==")[0].splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith("def ")), 0)
-    return "\n".join(lines[start:]).rstrip()
+    return "".join(text.removesuffix(ENDING).partition("def ")[1:]).rstrip()
 
 
 def _rates(path: Path) -> list[tuple[float, float]]:

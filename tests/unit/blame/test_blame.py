@@ -204,11 +204,7 @@ HOOKED = program(
     "    s0 = storage([1, 2], torch.float32, device)\n"
     "    a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)\n"
     "    return (a0,), named(locals())",
-    "CALLS = [\n"
-    '    {"inputs": make_inputs_0, "grad_mode": "enabled", "before": (\n'
-    '        {"do": "hook", "kind": "watch", "site": "input", "index": 0},\n'
-    '    ), "steps": ()},\n'
-    "]",
+    'CALLS = [{"inputs": make_inputs_0, "before": ({"do": "hook", "kind": "watch", "site": "input", "index": 0},)}]',
 )
 
 

@@ -23,6 +23,7 @@ START = """# /// aotcheck
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -37,11 +38,7 @@ CALLS = [
 {calls}
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)
 """
 
 TWO = """    s0 = storage([1, 2], torch.float32, device)

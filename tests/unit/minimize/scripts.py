@@ -12,7 +12,7 @@ import torch
 from aotcheck.oracle.execute import Observation, observe
 from aotcheck.program import DryRun, OpCall, Program, emit, flat_calls, parse
 from aotcheck.program.memory import reads_nothing_missing
-from aotcheck.program.source import ENDING
+from aotcheck.program.source import ENDING, IMPORT
 
 Predicate = Callable[[Program], bool]
 
@@ -25,9 +25,7 @@ def make_inputs_0(device):
 """The simplest input that there is."""
 
 ONCE = """
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 """
 """The simplest plan."""
 
@@ -41,7 +39,7 @@ def program(body: str, inputs: str = PLAIN, calls: str = ONCE) -> Program:
 
 def text(made: Program) -> str:
     """What a program's script says of it, for comparison."""
-    return emit(made).removesuffix(ENDING).partition("import torch")[2].strip()
+    return emit(made).removesuffix(ENDING).partition(IMPORT)[2].strip()
 
 
 def paths(made: Program) -> list[str]:

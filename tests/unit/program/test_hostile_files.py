@@ -8,6 +8,7 @@ import pytest
 from aotcheck.program import Backward, Cotangent, Fill, Probe, ProgramSyntaxError, Site, emit, parse, parse_file
 from aotcheck.program.parse import HARNESS_MARK
 from aotcheck.program.samples import ALIASED_VIEWS
+from aotcheck.program.source import ENDING, IMPORT
 
 GOOD = emit(ALIASED_VIEWS)
 HEADER = "# /// aotcheck\n# format = 2\n# ///\n"
@@ -66,18 +67,26 @@ HOSTILE = {
     "wrong number of parameters": _with("def f(x0, x1)", "def f(x0, x1, x2)"),
     "unknown context": _with("    x0.add_(1)", "    with open('x'):\n        x0.add_(1)"),
     "extra function": _with("def f(", "def g(device):\n    return 1\n\n\ndef f("),
-    "unknown call key": _with('"steps": ()', '"forward": None'),
-    "steps that are no tuple": _with('"steps": ()', '"steps": 3'),
-    "step that is no dict": _with('"steps": ()', '"steps": (3,)'),
-    "step of no kind": _with('"steps": ()', '"steps": ({"do": "exec"},)'),
-    "step with an odd key": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (), "code": 1},)'),
-    "step that lacks something": _with('"steps": ()', '"steps": ({"do": "probe", "index": 1},)'),
-    "step with a negative index": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (-1,)},)'),
-    "step with an unknown word": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (), "way": "x"},)'),
-    "step with no cotangent": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (), "cotangents": ()},)'),
-    "step that calls": _with('"steps": ()', '"steps": ({"do": exec("1")},)'),
-    "unknown context around a call": _with('"steps": ()', '"steps": (), "around": ("x",)'),
-    "backward before a call": _with('"steps": ()', '"steps": (), "before": ({"do": "backward", "roots": ()},)'),
+    "unknown call key": _with('"inputs": None', '"inputs": None, "forward": None'),
+    "steps that are no tuple": _with('"inputs": None', '"inputs": None, "steps": 3'),
+    "step that is no dict": _with('"inputs": None', '"inputs": None, "steps": (3,)'),
+    "step of no kind": _with('"inputs": None', '"inputs": None, "steps": ({"do": "exec"},)'),
+    "step with an odd key": _with(
+        '"inputs": None', '"inputs": None, "steps": ({"do": "backward", "roots": (), "code": 1},)'
+    ),
+    "step that lacks something": _with('"inputs": None', '"inputs": None, "steps": ({"do": "probe", "index": 1},)'),
+    "step with a negative index": _with(
+        '"inputs": None', '"inputs": None, "steps": ({"do": "backward", "roots": (-1,)},)'
+    ),
+    "step with an unknown word": _with(
+        '"inputs": None', '"inputs": None, "steps": ({"do": "backward", "roots": (), "way": "x"},)'
+    ),
+    "step with no cotangent": _with(
+        '"inputs": None', '"inputs": None, "steps": ({"do": "backward", "roots": (), "cotangents": ()},)'
+    ),
+    "step that calls": _with('"inputs": None', '"inputs": None, "steps": ({"do": exec("1")},)'),
+    "unknown context around a call": _with('"inputs": None', '"inputs": None, "around": ("x",)'),
+    "backward before a call": _with('"inputs": None', '"inputs": None, "before": ({"do": "backward", "roots": ()},)'),
     "negative stride": _with("(4,), (1,), 0", "(4,), (-1,), 0"),
     "dtype that is none": _with("torch.float32", "torch.nn"),
     "no return": _with("    return (v0, v1, x0, None)\n", ""),
@@ -110,16 +119,27 @@ def test_loading_runs_nothing(tmp_path: Path) -> None:
     source = GOOD.replace("import torch\n", f"import torch\nimport {tmp_path.name.replace('-', '_')}\n", 1)
     assert parse(source).program == ALIASED_VIEWS
     attack = f"open({str(trap)!r}, 'w')\n"
-    for spoilt in (source + attack, source.replace("    main(__file__)", f"    {attack}    main(__file__)")):
+    guard = f'if __name__ == "__main__":\n    {IMPORT}\n'
+    program = source.removesuffix(ENDING)
+    assert parse(f"{program}{guard}    {ENDING}") == parse(source)
+    for ending in (
+        f"{ENDING}{attack}",
+        f"{attack}{ENDING}",
+        f"{ENDING}{ENDING}",
+        f"{guard}    {attack}    {ENDING}",
+        f"{guard}    {ENDING}else:\n    {attack}",
+        "from aotcheck.script import main as f\n",
+        "main(1)\n",
+    ):
         with pytest.raises(ProgramSyntaxError, match="unexpected statement"):
-            parse(spoilt)
-    first = source.replace("# format = 2", "# format = 1").partition("if __name__")[0]
+            parse(program + ending)
+    first = program.replace("# format = 2", "# format = 1")
     assert parse(f"{first}{HARNESS_MARK}\n{attack}").program == ALIASED_VIEWS, "what follows the mark is not looked at"
     assert not trap.exists()
 
 
 def test_a_script_from_before_there_were_steps_is_read() -> None:
-    older = _with('"steps": ()', '"backward": ((0, 1), 2), "probes": (("input", 1, 3),)')
+    older = _with('"inputs": None', '"inputs": None, "backward": ((0, 1), 2), "probes": (("input", 1, 3),)')
     backward = Backward((0, 1), (Cotangent(Fill.PATTERN, 2),))
     assert parse(older).program.calls[1].steps == (backward, Probe(Site.INPUT, 1, 3))
 

@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -180,14 +182,120 @@ def test_a_script_whose_backend_is_not_there_is_a_usage_error(backend: str, said
 
 def test_a_script_holds_a_header_a_program_and_a_call() -> None:
     source = emit(ALIASED_VIEWS, {"backend": "eager"})
-    program, mark, ending = source.partition('if __name__ == "__main__":')
-    assert mark
-    kinds = [type(node).__name__ for node in ast.parse(program).body]
-    assert kinds == ["Import", *["FunctionDef"] * 3, "Assign"]
-    assert ending.split() == ["from", "aotcheck.script", "import", "main", "main(__file__)"]
+    kinds = [type(node).__name__ for node in ast.parse(source).body]
+    assert kinds == ["Import", "ImportFrom", *["FunctionDef"] * 3, "Assign", "Expr"]
+    assert "\nimport torch\nfrom aotcheck.script import main\n\n\n" in source
+    assert source.endswith("]\n\nmain(__file__)\n")
+
+
+HEADER = {
+    "found": "by hand",
+    "expectations": {"without": ["guards"], "rtol": 0.5},
+    "keys": {"aot_eager": "(values, output)", "my_compiler.api:compile": "(crash)"},
+    "expect": {"aotcheck": {"*": "agree"}, "aot_eager": {"2.13.0": "differs", "2.14.0": "agree"}},
+    "empty": {},
+}
+
+
+def test_a_header_has_a_line_for_each_value() -> None:
+    source = emit(ALIASED_VIEWS, HEADER)
+    assert source.partition("# ///\n\nimport")[0].splitlines()[2:] == [
+        '# found = "by hand"',
+        '# expectations.without = ["guards"]',
+        "# expectations.rtol = 0.5",
+        '# keys.aot_eager = "(values, output)"',
+        '# keys."my_compiler.api:compile" = "(crash)"',
+        '# expect.aotcheck."*" = "agree"',
+        '# expect.aot_eager."2.13.0" = "differs"',
+        '# expect.aot_eager."2.14.0" = "agree"',
+        "# empty = {}",
+    ]
+    assert parse(source).header == {"format": 2, **HEADER}
+
+
+OLDER = """# /// aotcheck
+# format = 2
+# found = "by hand"
+# [keys]
+# aot_eager = "(values, output)"
+# "my_compiler.api:compile" = "(crash)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
+# "2.14.0" = "agree"
+# [expectations]
+# without = ["guards"]
+# rtol = 0.5
+# [empty]
+# ///
+
+import torch
+
+
+def make_inputs_0(device):
+    s0 = storage([1, 2], torch.float32, device)
+    a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
+    return (a0,), named(locals())
+
+
+def f(x0):
+    v0 = torch.mul(x0, 2)
+    return v0
+
+
+CALLS = [
+    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+        {"do": "backward", "roots": (0,)},
+    )},
+    {"inputs": None, "grad_mode": "enabled", "steps": ()},
+]
+
+
+if __name__ == "__main__":
+    from aotcheck.script import main
+
+    main(__file__)
+"""
+
+
+def test_a_file_with_tables_all_fields_and_a_guard_is_read_as_the_shorter_one_that_is_written_now() -> None:
+    older = parse(OLDER)
+    assert older.header == {"format": 2, **HEADER}
+    shorter = emit(older.program, older.header)
+    assert parse(shorter) == older
+    calls = '{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}, {"inputs": None}'
+    assert f"\n\n\nCALLS = [{calls}]\n\nmain(__file__)\n" in shorter
+
+
+def test_calls_that_need_more_than_a_line_have_one_each_and_those_that_need_more_one_for_each_step() -> None:
+    backward = Backward((0,), (Cotangent(Fill.PATTERN, 2),), way=Way.RETURN, inputs=(0,))
+    first, second = parse(OLDER).program.calls
+    several = replace(ALIASED_VIEWS, calls=(replace(first, steps=(backward,) * 2), second, second))
+    lines = emit(several).partition("CALLS = ")[2].splitlines()
+    step = '{"do": "backward", "roots": (0,), "cotangents": (("pattern", 2),), "way": "grad", "inputs": (0,)},'
+    again = '    {"inputs": None},'
+    plan = ["[", '    {"inputs": make_inputs_0, "steps": (', *[f"        {step}"] * 2, "    )},", again, again, "]"]
+    assert lines == [*plan, "", "main(__file__)"]
+
+
+def test_a_script_that_is_imported_does_nothing(tmp_path: Path) -> None:
+    """A backend that spawns processes has each of them import the script."""
+    (tmp_path / "spawns.py").write_text(
+        "import multiprocessing\n\n\ndef ask(f):\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        pool.apply(abs, (-1,))\n"
+        "    return f\n",
+        encoding="utf-8",
+    )
+    script = tmp_path / "program.py"
+    script.write_text(emit(ALIASED_VIEWS, {"backend": "spawns:ask"}), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
 
 
 def test_a_file_of_the_first_format_is_read_without_its_harness() -> None:
-    old = emit(ALIASED_VIEWS).replace("# format = 2", "# format = 1").partition("if __name__")[0]
+    old = OLDER.replace("# format = 2", "# format = 1").partition("if __name__")[0]
     harness = "# -- harness 1: canonical text, ignored when the file is read back\nimport os\n\nos.abort()\n"
-    assert parse(old + harness).program == ALIASED_VIEWS
+    assert parse(old + harness).program == parse(OLDER).program
