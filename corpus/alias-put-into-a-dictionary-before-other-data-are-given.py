@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "aliasing of argument[1]['n'] after forward of call 1: eager shares storage with a0, compiled shares storage with a1"
-# [keys]
-# aot_eager = "(aliasing, input-input vs another input-input)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(aliasing, input-input vs another input-input)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,12 +30,6 @@ def f(x0, x1):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
 # issue = "https://github.com/intel/torch-xpu-ops/issues/5126"
 # difference = "exception of call after forward of call 1: eager raises IndexError('amax(): Expected reduction dim 0 to have non-zero size.'), compiled raises RuntimeError('reducing over zero-size dimension for reduction operation without identity')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: reducing over zero-size dimension for reduction operation without identity)"
-# aot_eager = "(exception, forward, RuntimeError: reducing over zero-size dimension for reduction operation without identity)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: reducing over zero-size dimension for reduction operation without identity)"
+# keys.aot_eager = "(exception, forward, RuntimeError: reducing over zero-size dimension for reduction operation without identity)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -28,12 +25,6 @@ def f(x0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('element 0 of tensors does not require grad and does not have a grad_fn'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, backward, missing RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
-# aot_eager = "(exception, backward, missing RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, missing RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
+# keys.aot_eager = "(exception, backward, missing RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,13 +30,9 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 1),), "graph": "retained"},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

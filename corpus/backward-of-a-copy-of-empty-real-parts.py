@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises RuntimeError('Tensor must have a last dimension with stride 1')"
-# [keys]
-# aot_function = "(exception, backward, RuntimeError: Tensor must have a last dimension with stride N)"
-# aot_eager = "(exception, backward, RuntimeError: Tensor must have a last dimension with stride N)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, RuntimeError: Tensor must have a last dimension with stride N)"
+# keys.aot_eager = "(exception, backward, RuntimeError: Tensor must have a last dimension with stride N)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,14 +26,6 @@ def f(x0):
     return (v1, v0)
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0, 1), "cotangents": (("expanded", 0),)},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 1), "cotangents": (("expanded", 0),)},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "shape of a1 after forward of call 1: eager (), compiled (1, 1)"
-# [keys]
-# aot_function = "(shape, input)"
-# aot_eager = "(exception, backward, RuntimeError: Function X returned an invalid gradient at index N - got [N] but expected shape compatible with [N])"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(shape, input)"
+# keys.aot_eager = "(exception, backward, RuntimeError: Function X returned an invalid gradient at index N - got [N] but expected shape compatible with [N])"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,14 +28,6 @@ def f(x0, x1):
     return x1
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after backward of call 2: eager raises nothing, compiled raises RuntimeError('derivative for set_ is not implemented')"
-# [keys]
-# aot_eager = "(exception, backward, later call, RuntimeError: derivative for set_ is not implemented)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(exception, backward, later call, RuntimeError: derivative for set_ is not implemented)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -39,14 +36,10 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "inference", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "grad_mode": "inference"},
+    {"inputs": make_inputs_1, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 2), ("pattern", 0)), "graph": "retained"},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

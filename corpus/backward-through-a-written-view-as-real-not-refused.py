@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
 # issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Tensor must have a last dimension with stride 1'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, backward, missing RuntimeError: Tensor must have a last dimension with stride N)"
-# aot_eager = "(exception, backward, missing RuntimeError: Tensor must have a last dimension with stride N)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, missing RuntimeError: Tensor must have a last dimension with stride N)"
+# keys.aot_eager = "(exception, backward, missing RuntimeError: Tensor must have a last dimension with stride N)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,14 +28,6 @@ def f(x0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

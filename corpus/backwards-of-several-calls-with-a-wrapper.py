@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after backward of call 3: eager raises nothing, compiled raises RuntimeError('')"
-# [keys]
-# aot_function = "(exception, backward, later call, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
-# aot_eager = "(exception, backward, later call, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, later call, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
+# keys.aot_eager = "(exception, backward, later call, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -50,19 +47,15 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0},
+    {"inputs": make_inputs_1, "steps": (
         {"do": "backward", "roots": (1,), "cotangents": (("pattern", 1),), "inputs": (0,), "graph": "retained", "calls_ago": 1},
     )},
-    {"inputs": make_inputs_2, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_2, "steps": (
         {"do": "backward", "roots": (0, 1, 2), "cotangents": (("trained", 2), ("implicit", 0), ("trained", 2)), "way": "grad", "inputs": (0,), "graph": "retained"},
         {"do": "probe", "site": "output", "index": 0, "seed": 4},
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 3),), "graph": "retained", "calls_ago": 2},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

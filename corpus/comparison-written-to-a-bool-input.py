@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/torch/csrc/autograd/engine.cpp\u0022:998, please report a bug to PyTorch. ')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# aot_eager = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
+# keys.aot_eager = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0, x1):
     return x0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

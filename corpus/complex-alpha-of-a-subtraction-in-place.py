@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises ValueError(\u0022alpha argument of type <class 'complex'> cannot be safely cast to type <class 'float'>!\u0022)"
-# [keys]
-# aot_function = "(exception, forward, ValueError: alpha argument of type <class 'X'> cannot be safely cast to type <class 'X'>!)"
-# aot_eager = "(exception, forward, ValueError: alpha argument of type <class 'X'> cannot be safely cast to type <class 'X'>!)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, ValueError: alpha argument of type <class 'X'> cannot be safely cast to type <class 'X'>!)"
+# keys.aot_eager = "(exception, forward, ValueError: alpha argument of type <class 'X'> cannot be safely cast to type <class 'X'>!)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -28,12 +25,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('value cannot be converted to type float without overflow'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, missing RuntimeError: value cannot be converted to type float without overflow)"
-# aot_eager = "(exception, forward, missing RuntimeError: value cannot be converted to type float without overflow)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, missing RuntimeError: value cannot be converted to type float without overflow)"
+# keys.aot_eager = "(exception, forward, missing RuntimeError: value cannot be converted to type float without overflow)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -28,12 +25,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Tensor must have a stride divisible by 2 for all but last dimension')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: Tensor must have a stride divisible by N for all but last dimension)"
-# aot_eager = "(exception, forward, RuntimeError: Tensor must have a stride divisible by N for all but last dimension)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: Tensor must have a stride divisible by N for all but last dimension)"
+# keys.aot_eager = "(exception, forward, RuntimeError: Tensor must have a stride divisible by N for all but last dimension)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0):
     return v2
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/90850"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('a leaf Variable that requires grad is being used in an in-place operation.'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, missing RuntimeError: a leaf Variable that requires grad is being used in an in-place operation)"
-# aot_eager = "(requires-grad, input, both raise)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, missing RuntimeError: a leaf Variable that requires grad is being used in an in-place operation)"
+# keys.aot_eager = "(requires-grad, input, both raise)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -32,12 +29,6 @@ def f(x0, x1):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/148856"
 # difference = "exception of call after grad of call 1: eager raises RuntimeError('derivative for aten::floor_divide_ is not implemented'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, grad, missing RuntimeError: derivative for aten::X is not implemented)"
-# aot_eager = "(exception, forward, RuntimeError: derivative for aten::X is not implemented)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, grad, missing RuntimeError: derivative for aten::X is not implemented)"
+# keys.aot_eager = "(exception, forward, RuntimeError: derivative for aten::X is not implemented)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -32,14 +29,6 @@ def f(x0):
     return (v0, v1)
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -4,18 +4,15 @@
 # issue = "https://github.com/pytorch/pytorch/pull/181106"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Cannot set version_counter for inference tensor')"
 # alone = ["aot_eager"]
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"
-# aot_eager = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"
+# keys.aot_eager = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('incorrect out shape after application of ViewMeta sequence: (1,) (actual) vs () (expected)')"
-# [keys]
-# aot_function = "(exception, forward, AssertionError: incorrect out shape after application of ViewMeta sequence: [N] (actual) vs [N] (expected))"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(exception, forward, AssertionError: incorrect out shape after application of ViewMeta sequence: [N] (actual) vs [N] (expected))"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0, x1):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

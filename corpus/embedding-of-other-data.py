@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError(\u0022'weight' must be 2-D, got 0-D\u0022)"
-# [keys]
-# aot_function = "(exception, forward, AssertionError: 'X' must be N-D, got N-D)"
-# aot_eager = "(exception, forward, AssertionError: 'X' must be N-D, got N-D)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, AssertionError: 'X' must be N-D, got N-D)"
+# keys.aot_eager = "(exception, forward, AssertionError: 'X' must be N-D, got N-D)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,12 +30,6 @@ def f(x0, x1, x2):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

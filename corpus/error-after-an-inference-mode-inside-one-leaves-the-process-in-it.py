@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/pull/181106"
 # difference = "global-state of process after forward of call 1: eager changes nothing, compiled dispatch_keys: ('DispatchKeySet(BackendSelect)', 'DispatchKeySet(AutogradOther, AutogradNestedTensor, AutocastCPU, AutocastMTIA, AutocastMAIA, AutocastXPU, AutocastIPU, AutocastHPU, AutocastXLA, AutocastMPS, AutocastCUDA, AutocastPrivateUse1)') -> ('DispatchKeySet(BackendSelect, ADInplaceOrView, PythonDispatcher)', 'DispatchKeySet(Functionalize, AutocastCPU, AutocastMTIA, AutocastMAIA, AutocastXPU, AutocastIPU, AutocastHPU, AutocastXLA, AutocastMPS, AutocastCUDA, AutocastPrivateUse1)'); inference_mode: True -> False"
-# [keys]
-# aot_eager = "(global-state, process, both raise, dispatch_keys, inference_mode)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(global-state, process, both raise, dispatch_keys, inference_mode)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "inference", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -4,17 +4,14 @@
 # issue = "https://github.com/pytorch/pytorch/pull/181106"
 # difference = "global-state of process after forward of call 1: eager changes nothing, compiled autograd_flags: (False, True) -> (False, False); dispatch_keys: ('DispatchKeySet(BackendSelect, ADInplaceOrView)', 'DispatchKeySet(AutocastCPU, AutocastMTIA, AutocastMAIA, AutocastXPU, AutocastIPU, AutocastHPU, AutocastXLA, AutocastMPS, AutocastCUDA, AutocastPrivateUse1)') -> ('DispatchKeySet(BackendSelect, ADInplaceOrView, PythonDispatcher)', 'DispatchKeySet(Functionalize, AutocastCPU, AutocastMTIA, AutocastMAIA, AutocastXPU, AutocastIPU, AutocastHPU, AutocastXLA, AutocastMPS, AutocastCUDA, AutocastPrivateUse1)')"
 # alone = ["aot_eager"]
-# [keys]
-# aot_eager = "(global-state, process, both raise, autograd_flags, dispatch_keys)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(global-state, process, both raise, autograd_flags, dispatch_keys)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,12 +30,6 @@ def f(x1):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

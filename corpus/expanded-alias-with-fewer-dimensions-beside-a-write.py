@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expand(CPUBFloat16Type{[1, 1, 1]}, size=[0, 0]): the number of sizes provided (2) must be greater or equal to the number of dimensions in the tensor (3)')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: expand(CPUBFloatNType{[N]}, size=[N]): the number of sizes provided [N] must be greater or equal to the number of ...)"
-# aot_eager = "(exception, forward, RuntimeError: expand(CPUBFloatNType{[N]}, size=[N]): the number of sizes provided [N] must be greater or equal to the number of ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: expand(CPUBFloatNType{[N]}, size=[N]): the number of sizes provided [N] must be greater or equal to the number of ...)"
+# keys.aot_eager = "(exception, forward, RuntimeError: expand(CPUBFloatNType{[N]}, size=[N]): the number of sizes provided [N] must be greater or equal to the number of ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0, x1):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/90992"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('!self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/aten/src/ATen/native/TensorShape.cpp\u0022:4754, please report a bug to PyTorch. as_strided_scatter is currentl')"
-# [keys]
-# aot_eager = "(exception, forward, later call, RuntimeError: !self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(exception, forward, later call, RuntimeError: !self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,13 +30,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "no_grad", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "grad_mode": "no_grad"}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/104505"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('During torch.compile, encountered a mutation on a view chain of length 2, where view 1 was an as_strided() call. as_strided() is non-compositional, and therefore is not possible to functionalize prope')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: During torch.compile, encountered a mutation on a view chain of length N, where view N was an as_strided() call)"
-# aot_eager = "(exception, forward, RuntimeError: During torch.compile, encountered a mutation on a view chain of length N, where view N was an as_strided() call)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: During torch.compile, encountered a mutation on a view chain of length N, where view N was an as_strided() call)"
+# keys.aot_eager = "(exception, forward, RuntimeError: During torch.compile, encountered a mutation on a view chain of length N, where view N was an as_strided() call)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/148856"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('derivative for aten::floor_divide_ is not implemented')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: derivative for aten::X is not implemented)"
-# aot_eager = "(exception, forward, RuntimeError: derivative for aten::X is not implemented)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: derivative for aten::X is not implemented)"
+# keys.aot_eager = "(exception, forward, RuntimeError: derivative for aten::X is not implemented)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,12 +28,6 @@ def f(x2):
     return x2
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

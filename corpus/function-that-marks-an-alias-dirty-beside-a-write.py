@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor. This is not supported by the current autograd engine. You should either m')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one ...)"
-# aot_eager = "(exception, forward, RuntimeError: If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one ...)"
+# keys.aot_eager = "(exception, forward, RuntimeError: If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -32,12 +29,6 @@ def f(x0, x1, x2):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises RuntimeError(\u0022view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you can view it as real, use self.resolve_conj(); however, be warned that the resulting tensor will NOT \u0022)"
-# [keys]
-# aot_function = "(exception, grad, RuntimeError: view_as_real doesn't work on unresolved conjugated tensors)"
-# aot_eager = "(exception, grad, RuntimeError: view_as_real doesn't work on unresolved conjugated tensors)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, grad, RuntimeError: view_as_real doesn't work on unresolved conjugated tensors)"
+# keys.aot_eager = "(exception, grad, RuntimeError: view_as_real doesn't work on unresolved conjugated tensors)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,14 +28,6 @@ def f(x0, x1):
     return v1
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/139669"
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('This backward function was compiled with non-empty donated buffers which requires create_graph=False and retain_graph=False. Please keep backward(create_graph=False, retain_graph=False) across all bac')"
-# [keys]
-# aot_function = "(exception, grad, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
-# aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, grad, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
+# keys.aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -37,16 +34,8 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-    )},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad", "graph": "retained"},
-    )},
+    {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},
+    {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "way": "grad", "graph": "retained"},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

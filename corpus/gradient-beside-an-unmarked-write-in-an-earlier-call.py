@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "values of result[1] after grad of call 2: eager 0.0 at [0] (2 of 2 elements differ), compiled 1.0"
-# [keys]
-# aot_function = "(values, result after grad, later call)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(values, result after grad, later call)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -39,14 +36,10 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0},
+    {"inputs": make_inputs_1, "steps": (
         {"do": "backward", "roots": (0, 1), "way": "grad", "graph": "retained", "calls_ago": 1},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "requires-grad of result[0] after grad of call 2: eager True, compiled False"
-# [keys]
-# aot_function = "(requires-grad, result after grad, later call)"
-# aot_eager = "(requires-grad, result after grad, later call)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(requires-grad, result after grad, later call)"
+# keys.aot_eager = "(requires-grad, result after grad, later call)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,14 +27,8 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "cotangents": (("trained", 0),), "way": "grad"},
-    )},
+    {"inputs": make_inputs_0},
+    {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "cotangents": (("trained", 0),), "way": "grad"},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
 # issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises RuntimeError('The differentiated Tensor at index 1 appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.')"
-# [keys]
-# aot_function = "(exception, grad, RuntimeError: The differentiated Tensor at index N appears to not have been used in the graph)"
-# aot_eager = "(exception, grad, RuntimeError: The differentiated Tensor at index N appears to not have been used in the graph)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, grad, RuntimeError: The differentiated Tensor at index N appears to not have been used in the graph)"
+# keys.aot_eager = "(exception, grad, RuntimeError: The differentiated Tensor at index N appears to not have been used in the graph)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,14 +27,6 @@ def f(x0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad of used"},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad of used"},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or ')"
-# [keys]
-# aot_function = "(exception, grad, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# aot_eager = "(exception, grad, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, grad, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# keys.aot_eager = "(exception, grad, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,15 +26,11 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0},
+    {"inputs": None, "steps": (
         {"do": "backward", "roots": (0,), "calls_ago": 1},
         {"do": "backward", "roots": (0,), "way": "grad", "calls_ago": 1},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

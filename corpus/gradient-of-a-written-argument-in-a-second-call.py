@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/185497"
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of torch::autograd::CopyBackwards, is at version 2; expected v')"
-# [keys]
-# aot_eager = "(exception, grad, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(exception, grad, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -28,15 +25,6 @@ def f(x0):
     return x0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0}, {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/172556"
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises RuntimeError('')"
-# [keys]
-# aot_function = "(exception, grad, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
-# aot_eager = "(exception, grad, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, grad, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
+# keys.aot_eager = "(exception, grad, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,14 +28,6 @@ def f(x0):
     return x0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

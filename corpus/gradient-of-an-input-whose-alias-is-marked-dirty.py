@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "gradient-none of result[1] after grad of call 2: eager torch.float32 of shape (), compiled None"
-# [keys]
-# aot_function = "(gradient-none, result after grad, later call)"
-# aot_eager = "(exception, forward, AssertionError: outs_to_grad length [N] != tangents length [N])"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(gradient-none, result after grad, later call)"
+# keys.aot_eager = "(exception, forward, AssertionError: outs_to_grad length [N] != tangents length [N])"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -40,14 +37,8 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
-    )},
+    {"inputs": make_inputs_0},
+    {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "hook of hook[0] after grad of call 1: eager called 0 times, compiled 1 times"
-# [keys]
-# aot_function = "(hook, hook after grad)"
-# aot_eager = "(hook, hook after grad)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(hook, hook after grad)"
+# keys.aot_eager = "(hook, hook after grad)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -35,14 +32,10 @@ def f(x0, x1, x2):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "hook", "kind": "double", "site": "input", "index": 1},
         {"do": "backward", "roots": (0, 1), "cotangents": (("pattern", 1),), "way": "grad", "inputs": (1,), "graph": "retained"},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "hook of hook[0] after backward of call 2: eager called 0 times, compiled 1 times"
-# [keys]
-# aot_function = "(hook, hook after backward, later call)"
-# aot_eager = "(hook, hook after backward, later call)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(hook, hook after backward, later call)"
+# keys.aot_eager = "(hook, hook after backward, later call)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,16 +30,10 @@ def f(x0, x1, x2):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "before": (
-        {"do": "hook", "kind": "double", "site": "input", "index": 2},
-    ), "steps": ()},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "before": ({"do": "hook", "kind": "double", "site": "input", "index": 2},)},
+    {"inputs": None, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("strided", 0), ("zeros", 2)), "calls_ago": 1},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
 # issue = "none found"
 # difference = "identity of output after forward of call 1: eager is the same object as a2, compiled is the same object as nothing before it"
-# [keys]
-# aot_function = "(identity, output-input vs none)"
-# aot_eager = "(values, hook after backward)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(identity, output-input vs none)"
+# keys.aot_eager = "(values, hook after backward)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,15 +28,11 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "before": (
+    {"inputs": make_inputs_0, "before": (
         {"do": "hook", "kind": "watch", "site": "input", "index": 1},
     ), "steps": (
         {"do": "backward", "roots": (0,)},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/131794"
 # difference = "hook of hook[0] after backward of call 2: eager called 0 times, compiled 1 times"
-# [keys]
-# aot_function = "(hook, hook after backward, later call)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(hook, hook after backward, later call)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,16 +27,8 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "before": (
-        {"do": "hook", "kind": "watch", "site": "input", "index": 1},
-    ), "steps": ()},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-    )},
+    {"inputs": make_inputs_0, "before": ({"do": "hook", "kind": "watch", "site": "input", "index": 1},)},
+    {"inputs": None, "steps": ({"do": "backward", "roots": (0,)},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

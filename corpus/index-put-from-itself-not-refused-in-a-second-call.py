@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 32 --examples 1500, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/139789"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, AssertionError: Found a graph input that had its metadata mutated in the backward)"
-# aot_eager = "(exception, forward, later call, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, AssertionError: Found a graph input that had its metadata mutated in the backward)"
+# keys.aot_eager = "(exception, forward, later call, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -48,13 +45,6 @@ def f(x0, x1, x2, x3, x4):
     return (v1,)
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

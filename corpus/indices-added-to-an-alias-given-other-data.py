@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Number of indices (1) should be equal to tensor.size(dim) (2), for dim=0')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: Number of indices [N] should be equal to tensor.size(dim) [N], for dim=N)"
-# aot_eager = "(exception, forward, RuntimeError: Number of indices [N] should be equal to tensor.size(dim) [N], for dim=N)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: Number of indices [N] should be equal to tensor.size(dim) [N], for dim=N)"
+# keys.aot_eager = "(exception, forward, RuntimeError: Number of indices [N] should be equal to tensor.size(dim) [N], for dim=N)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,12 +30,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

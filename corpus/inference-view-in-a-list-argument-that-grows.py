@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "exception of call after probe of call 1: eager raises nothing, compiled raises RuntimeError('A view was created in inference mode and is being modified inplace in normal mode. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the ')"
-# [keys]
-# aot_function = "(exception, probe, RuntimeError: A view was created in inference mode and is being modified inplace in normal mode)"
-# aot_eager = "(exception, forward, RuntimeError: A view was created in inference mode and its base or another view of its base has been modified inplace in normal mode)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, probe, RuntimeError: A view was created in inference mode and is being modified inplace in normal mode)"
+# keys.aot_eager = "(exception, forward, RuntimeError: A view was created in inference mode and its base or another view of its base has been modified inplace in normal mode)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -35,14 +32,6 @@ def f(x0, x1):
     return x0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "probe", "site": "input", "index": 1, "seed": 2, "how": "grad"},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 1, "seed": 2, "how": "grad"},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

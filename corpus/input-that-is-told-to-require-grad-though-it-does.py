@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aotcheck --device cpu --seed 20262503 --strategy strategies:mixed"
 # issue = "not looked up"
 # difference = "requires-grad of a2 after probe of call 1: eager True, compiled False"
-# [keys]
-# aot_function = "(requires-grad, input after probe)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(requires-grad, input after probe)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,14 +27,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "probe", "site": "input", "index": 0, "seed": 1},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 0, "seed": 1},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -4,17 +4,14 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('Cannot set version_counter for inference tensor')"
 # alone = ["aot_eager"]
-# [keys]
-# aot_eager = "(exception, forward, later call, RuntimeError: Cannot set version_counter for inference tensor)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(exception, forward, later call, RuntimeError: Cannot set version_counter for inference tensor)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,13 +28,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": None, "grad_mode": "no_grad", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}, {"inputs": None, "grad_mode": "no_grad"}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/143717"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022result type Float can't be cast to the desired output type Long\u0022), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, missing RuntimeError: result type Float can't be cast to the desired output type Long)"
-# aot_eager = "(exception, forward, missing RuntimeError: result type Float can't be cast to the desired output type Long)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, missing RuntimeError: result type Float can't be cast to the desired output type Long)"
+# keys.aot_eager = "(exception, forward, missing RuntimeError: result type Float can't be cast to the desired output type Long)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

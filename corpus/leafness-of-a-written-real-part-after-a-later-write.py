@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "leafness of output[0] after probe of call 2: eager False, compiled refused"
-# [keys]
-# aot_function = "(leafness, output after probe, later call)"
-# aot_eager = "(leafness, output after probe, later call)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(leafness, output after probe, later call)"
+# keys.aot_eager = "(leafness, output after probe, later call)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -37,14 +34,8 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
-        {"do": "probe", "site": "output", "index": 0, "seed": 1},
-    )},
+    {"inputs": make_inputs_0},
+    {"inputs": make_inputs_1, "steps": ({"do": "probe", "site": "output", "index": 0, "seed": 1},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

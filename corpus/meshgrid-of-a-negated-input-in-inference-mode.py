@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
 # issue = "none found"
 # difference = "aliasing of output after forward of call 1: eager shares storage with nothing before it, compiled shares storage with a5"
-# [keys]
-# aot_eager = "(aliasing, none vs output-input)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(aliasing, none vs output-input)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return v1
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "inference", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

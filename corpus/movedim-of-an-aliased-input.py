@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = 1 is not equal to len(dims) = 2')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of ...)"
-# aot_eager = "(exception, forward, RuntimeError: permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of ...)"
+# keys.aot_eager = "(exception, forward, RuntimeError: permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,12 +28,6 @@ def f(x1, x2, x3):
     return (v5, x3)
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/186355"
 # difference = "gradient-none of a4.grad after backward of call 1: eager None, compiled torch.float32 of shape ()"
-# [keys]
-# aot_function = "(gradient-none, gradient after backward)"
-# aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(gradient-none, gradient after backward)"
+# keys.aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -32,14 +29,6 @@ def f(x0, x2):
     return v7
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

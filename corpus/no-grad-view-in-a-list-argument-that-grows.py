@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
 # issue = "none found"
 # difference = "leafness of a2 after probe of call 1: eager refused, compiled True"
-# [keys]
-# aot_function = "(leafness, input after probe)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(leafness, input after probe)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,14 +28,6 @@ def f(x0, x1, x2):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "probe", "site": "input", "index": 2, "seed": 2},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 2, "seed": 2},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

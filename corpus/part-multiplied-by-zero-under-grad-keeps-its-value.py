@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "values of output after grad of call 1: eager 1.0 at [0] (1 of 1 elements differ), compiled 0.0"
-# [keys]
-# aot_function = "(values, output after grad)"
-# aot_eager = "(values, output after grad)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(values, output after grad)"
+# keys.aot_eager = "(values, output after grad)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,14 +28,10 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 0, "seed": 0, "how": "grad"},
         {"do": "backward", "roots": (0,), "way": "grad"},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('self.shape_env must not be None')"
-# [keys]
-# aot_function = "(exception, forward, AssertionError: self.shape_env must not be None)"
-# aot_eager = "(exception, forward, AssertionError: input_info mismatch at inner_idx=N, outer_idx=N: InputAliasInfo(is_leaf=True, mutates_data=True, ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, AssertionError: self.shape_env must not be None)"
+# keys.aot_eager = "(exception, forward, AssertionError: input_info mismatch at inner_idx=N, outer_idx=N: InputAliasInfo(is_leaf=True, mutates_data=True, ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -36,12 +33,6 @@ def f(x0, x1, x2, x3):
     return (v10, x3)
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

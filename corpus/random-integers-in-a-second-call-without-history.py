@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/143431"
 # difference = "rng of process after grad of call 2: eager leaves the generator in one state, compiled in another"
-# [keys]
-# aot_function = "(rng, process after grad, later call)"
-# aot_eager = "(rng, process)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(rng, process after grad, later call)"
+# keys.aot_eager = "(rng, process)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,15 +26,6 @@ def f(x0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0}, {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

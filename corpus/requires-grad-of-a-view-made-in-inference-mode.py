@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises RuntimeError('element 0 of tensors does not require grad and does not have a grad_fn')"
-# [keys]
-# aot_function = "(exception, backward, RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(exception, backward, RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,14 +26,6 @@ def f(x0):
     return x0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "exception of call after probe of call 1: eager raises nothing, compiled raises RuntimeError('out != nullptr INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/torch/csrc/autograd/variable.cpp\u0022:207, please report a bug to PyTorch. ')"
-# [keys]
-# aot_function = "(exception, probe, RuntimeError: out != nullptr INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(exception, probe, RuntimeError: out != nullptr INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -28,14 +25,10 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "hook", "kind": "retain", "site": "output", "index": 1},
         {"do": "probe", "site": "output", "index": 1, "seed": 1, "how": "grad"},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "dtype of output[0] after forward of call 1: eager torch.float32, compiled torch.int64"
-# [keys]
-# aot_eager = "(dtype, output)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(dtype, output)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -32,12 +29,6 @@ def f(x0):
     return (v2, v1)
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

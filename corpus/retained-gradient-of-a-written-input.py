@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/186554"
 # difference = "values of a3.grad after grad of call 1: eager 3.0 at [], compiled 1.0"
-# [keys]
-# aot_function = "(values, gradient after grad)"
-# aot_eager = "(values, gradient after grad)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(values, gradient after grad)"
+# keys.aot_eager = "(values, gradient after grad)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,15 +28,11 @@ def f(x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "before": (
+    {"inputs": make_inputs_0, "before": (
         {"do": "hook", "kind": "retain", "site": "input", "index": 0},
     ), "steps": (
         {"do": "backward", "roots": (0, 1), "way": "grad", "inputs": (0,)},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

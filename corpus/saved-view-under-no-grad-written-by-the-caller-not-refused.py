@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Output 0 of View is a view of a view which was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. Given that this use case is ambiguous '), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, backward, missing RuntimeError: Output N of X is a view of a view which was created in no_grad mode and its base or another view of its base has been ...)"
-# aot_eager = "(exception, backward, missing RuntimeError: Output N of X is a view of a view which was created in no_grad mode and its base or another view of its base has been ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, missing RuntimeError: Output N of X is a view of a view which was created in no_grad mode and its base or another view of its base has been ...)"
+# keys.aot_eager = "(exception, backward, missing RuntimeError: Output N of X is a view of a view which was created in no_grad mode and its base or another view of its base has been ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -34,14 +31,10 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 1, "seed": 1},
         {"do": "backward", "roots": (0,)},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

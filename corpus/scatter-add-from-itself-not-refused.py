@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
-# aot_eager = "(exception, forward, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
+# keys.aot_eager = "(exception, forward, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return x0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/118739"
 # difference = "exception of call after backward of call 2: eager raises nothing, compiled raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or ')"
-# [keys]
-# aot_function = "(exception, backward, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# aot_eager = "(exception, backward, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# keys.aot_eager = "(exception, backward, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -39,15 +36,11 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0},
+    {"inputs": make_inputs_1, "steps": (
         {"do": "backward", "roots": (0,), "way": "grad"},
         {"do": "backward", "roots": (0,)},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

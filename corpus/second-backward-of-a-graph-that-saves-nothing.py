@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/118739"
 # difference = "exception of call after backward 2 of call 1: eager raises nothing, compiled raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or ')"
-# [keys]
-# aot_function = "(exception, backward, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# aot_eager = "(exception, backward, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# keys.aot_eager = "(exception, backward, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,15 +26,6 @@ def f(x0):
     return x0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-        {"do": "backward", "roots": (0,)},
-    )},
-]
+CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)}, {"do": "backward", "roots": (0,)})}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

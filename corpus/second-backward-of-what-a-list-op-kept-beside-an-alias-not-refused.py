@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aotcheck --device cpu --seed 20262501 --strategy strategies:storages"
 # issue = "not looked up"
 # difference = "gradient-none of a0.grad after backward of call 1: eager torch.float32 of shape (5,), compiled None"
-# [keys]
-# aot_function = "(gradient-none, gradient after backward)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(gradient-none, gradient after backward)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -42,16 +39,8 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,)},
-    )},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "calls_ago": 1},
-    )},
+    {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},
+    {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "calls_ago": 1},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
 # issue = "none found"
 # difference = "identity of output[1][1] after forward of call 1: eager is the same object as nothing before it, compiled is the same object as output[0]"
-# [keys]
-# aot_function = "(identity, none vs output-output)"
-# aot_eager = "(identity, none vs output-output)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(identity, none vs output-output)"
+# keys.aot_eager = "(identity, none vs output-output)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0):
     return (v5, [v1, v0, v0])
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('Output 1 of Split is a view and its base or another view of its base has been modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow the outpu'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
-# aot_eager = "(exception, forward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
+# keys.aot_eager = "(exception, forward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,12 +28,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

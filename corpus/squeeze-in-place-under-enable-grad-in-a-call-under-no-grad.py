@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises RuntimeError('invalid gradient at index 0 - got [] but expected shape compatible with [1]')"
-# [keys]
-# aot_function = "(exception, grad, RuntimeError: invalid gradient at index N - got [N] but expected shape compatible with [N])"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(exception, grad, RuntimeError: invalid gradient at index N - got [N] but expected shape compatible with [N])"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,13 +27,7 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "no_grad", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
-    )},
+    {"inputs": make_inputs_0, "grad_mode": "no_grad", "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

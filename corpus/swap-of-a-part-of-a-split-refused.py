@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Expected use_count of t1 to be 1 or 2 with an AccumulateGrad node but got 2 make sure you are not holding references to the tensor in other places.')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: Expected use_count of tN to be N or N with an AccumulateGrad node but got N make sure you are not holding references to ...)"
-# aot_eager = "(exception, forward, RuntimeError: Expected use_count of tN to be N or N with an AccumulateGrad node but got N make sure you are not holding references to ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: Expected use_count of tN to be N or N with an AccumulateGrad node but got N make sure you are not holding references to ...)"
+# keys.aot_eager = "(exception, forward, RuntimeError: Expected use_count of tN to be N or N with an AccumulateGrad node but got N make sure you are not holding references to ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0):
     return v2
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/pull/121007"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('self.size(-1) must be divisible by 2 to view Float as Long (different element sizes), but got 1')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: self.size[N] must be divisible by N to view Float as Long (different element sizes), but got N)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(exception, forward, RuntimeError: self.size[N] must be divisible by N to view Float as Long (different element sizes), but got N)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -28,12 +25,6 @@ def f(x0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

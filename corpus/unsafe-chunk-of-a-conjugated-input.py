@@ -3,19 +3,16 @@
 # found = "aotcheck fuzz --backend aotcheck --seed 0"
 # issue = "ours"
 # difference = "a result of unsafe_chunk did not require grad"
-# [keys]
-# aotcheck = "(requires-grad, output)"
-# aot_function = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# aot_eager = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aotcheck = "(requires-grad, output)"
+# keys.aot_function = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# keys.aot_eager = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -39,14 +36,10 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0, 1), "cotangents": (("pattern", 2),)},
         {"do": "probe", "site": "output", "index": 4, "seed": 2},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

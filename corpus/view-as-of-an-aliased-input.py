@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022shape '[4]' is invalid for input of size 12\u0022)"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"
-# aot_eager = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"
+# keys.aot_eager = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -32,12 +29,6 @@ def f(x0, x1, x2):
     return (v7,)
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. Yo')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
-# aot_eager = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
+# keys.aot_eager = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "no_grad", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0, "grad_mode": "no_grad"}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

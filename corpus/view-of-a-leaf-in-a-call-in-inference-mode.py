@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 62 --examples 2000, reduced"
 # issue = "none found"
 # difference = "requires-grad of output after forward of call 1: eager True, compiled False"
-# [keys]
-# aot_function = "(requires-grad, output)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(requires-grad, output)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -27,12 +24,6 @@ def f(x0):
     return v4
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "inference", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aotcheck --seed 0"
 # issue = "ours"
 # difference = "the trace replayed the index of a multi-output view on another shape"
-# [keys]
-# aotcheck = "(crash, process)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aotcheck = "(crash, process)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,18 +30,14 @@ def f(x0, x1, x2):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "input", "index": 0, "seed": 2},
         {"do": "probe", "site": "output", "index": 3, "seed": 2},
     )},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
+    {"inputs": None, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 2),)},
         {"do": "probe", "site": "input", "index": 1, "seed": 1},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Expected index torch.Size([1]) to be no larger than src torch.Size([0])')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than src torch.Size([N]))"
-# aot_eager = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than src torch.Size([N]))"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than src torch.Size([N]))"
+# keys.aot_eager = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than src torch.Size([N]))"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,12 +30,6 @@ def f(x0):
     return v3
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

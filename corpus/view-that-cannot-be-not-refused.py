@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.\u0022), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, missing RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous ...)"
-# aot_eager = "(exception, forward, missing RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, missing RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous ...)"
+# keys.aot_eager = "(exception, forward, missing RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: Long')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: Long)"
-# aot_eager = "(exception, forward, RuntimeError: view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: Long)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: Long)"
+# keys.aot_eager = "(exception, forward, RuntimeError: view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: Long)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

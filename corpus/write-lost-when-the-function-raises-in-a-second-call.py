@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "values of a0 after forward of call 2: eager 0.0 at [0] (1 of 1 elements differ), compiled 1.0"
-# [keys]
-# aot_function = "(values, input, both raise, later call)"
-# aot_eager = "(values, input, both raise, later call)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(values, input, both raise, later call)"
+# keys.aot_eager = "(values, input, both raise, later call)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -35,13 +32,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

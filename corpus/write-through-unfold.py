@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/165409"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('While executing unfold, functionalization encountered a tensor being mutated that has internal overlap. When using torch.compile (or running functionalization directly), this is banned as the behavior')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
-# aot_eager = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
+# keys.aot_eager = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return ()
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Expected a.storage_offset() == b.storage_offset(), got 1 != 0')"
-# [keys]
-# aot_function = "(exception, forward, AssertionError: Expected a.storage_offset() == b.storage_offset(), got N != N)"
-# aot_eager = "(exception, forward, AssertionError: Expected a.storage_offset() == b.storage_offset(), got N != N)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, AssertionError: Expected a.storage_offset() == b.storage_offset(), got N != N)"
+# keys.aot_eager = "(exception, forward, AssertionError: Expected a.storage_offset() == b.storage_offset(), got N != N)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -33,12 +30,6 @@ def f(x1, x2, v0):
     return v0
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "around": ("anomaly", "saved tensors"), "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0, "around": ("anomaly", "saved tensors")}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

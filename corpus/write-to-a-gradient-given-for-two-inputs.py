@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Output 0 of AsStrided is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace wou')"
-# [keys]
-# aot_eager = "(exception, forward, RuntimeError: Output N of X is a view and is being modified inplace)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(exception, forward, RuntimeError: Output N of X is a view and is being modified inplace)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

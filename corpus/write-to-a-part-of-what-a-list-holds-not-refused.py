@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Output 0 of SplitWithSizes is a view and its base or another view of its base has been modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow '), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, backward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
-# aot_eager = "(leafness, output after probe)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
+# keys.aot_eager = "(leafness, output after probe)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -32,14 +29,10 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
+    {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 0, "seed": 1},
         {"do": "backward", "roots": (0,)},
     )},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError(\u0022Expected return value from <class 'torch.testing._internal.custom_tensor.ConstantExtraMetadataTensor'>__tensor_unflatten__() to have stride equal to (1, 2), but got: (1, 1)\u0022)"
-# [keys]
-# aot_function = "(exception, forward, AssertionError: Expected return value from <class 'X'>__tensor_unflatten__() to have stride equal to [N], but got: [N])"
-# aot_eager = "(exception, forward, AssertionError: Expected return value from <class 'X'>__tensor_unflatten__() to have stride equal to [N], but got: [N])"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, AssertionError: Expected return value from <class 'X'>__tensor_unflatten__() to have stride equal to [N], but got: [N])"
+# keys.aot_eager = "(exception, forward, AssertionError: Expected return value from <class 'X'>__tensor_unflatten__() to have stride equal to [N], but got: [N])"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving bot'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, forward, missing RuntimeError: A view was created in no_grad mode and is being modified inplace with grad mode enabled)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "agree"
+# keys.aot_function = "(exception, forward, missing RuntimeError: A view was created in no_grad mode and is being modified inplace with grad mode enabled)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "agree"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -29,12 +26,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/120585"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('as_strided_scatter: sizes [2], strides [1], storage offset 2  and itemsize 4 requiring a storage size of 16 are out of bounds for storage of size 4')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: as_strided_scatter: sizes [N], strides [N], storage offset N and itemsize N requiring a storage size of N are out of ...)"
-# aot_eager = "(exception, forward, RuntimeError: as_strided_scatter: sizes [N], strides [N], storage offset N and itemsize N requiring a storage size of N are out of ...)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: as_strided_scatter: sizes [N], strides [N], storage offset N and itemsize N requiring a storage size of N are out of ...)"
+# keys.aot_eager = "(exception, forward, RuntimeError: as_strided_scatter: sizes [N], strides [N], storage offset N and itemsize N requiring a storage size of N are out of ...)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "exception of call after backward of call 2: eager raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [0]], which is output 0 of Tanh, is at version 2; expected version 1 instead. Hint: e'), compiled raises nothing"
-# [keys]
-# aot_function = "(exception, backward, later call, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# aot_eager = "(exception, backward, later call, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, backward, later call, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# keys.aot_eager = "(exception, backward, later call, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -40,14 +37,8 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": make_inputs_1, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "calls_ago": 1},
-    )},
+    {"inputs": make_inputs_0},
+    {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "calls_ago": 1},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/88817"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('aot_autograd() does not yet handle non-differentiable view input mutations. input 0 (args[0]) and input 1 (args[1]) share storage but are not differentiable views of each other.')"
-# [keys]
-# aot_function = "(exception, forward, AssertionError: aot_autograd() does not yet handle non-differentiable view input mutations)"
-# aot_eager = "(exception, forward, AssertionError: aot_autograd() does not yet handle non-differentiable view input mutations)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, AssertionError: aot_autograd() does not yet handle non-differentiable view input mutations)"
+# keys.aot_eager = "(exception, forward, AssertionError: aot_autograd() does not yet handle non-differentiable view input mutations)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -31,12 +28,6 @@ def f(x0, x1):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,17 +3,14 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/114415"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('n=copy__2, n.args[0]=copy__1, placeholders={arg1_1, arg2_1, arg0_1}, graph=graph():')"
-# [keys]
-# aot_eager = "(exception, forward, AssertionError: n=copy__N, n.args[N]=copy__N, placeholders={V, V, V}, graph=graph():)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "agree"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_eager = "(exception, forward, AssertionError: n=copy__N, n.args[N]=copy__N, placeholders={V, V, V}, graph=graph():)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "agree"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,12 +27,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/90507"
 # difference = "exception of call after probe of call 2: eager raises nothing, compiled raises RuntimeError('Output 0 of CompiledFunction is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inpl')"
-# [keys]
-# aot_function = "(exception, probe, later call, RuntimeError: Output N of X is a view and is being modified inplace)"
-# aot_eager = "(exception, probe, later call, RuntimeError: Output N of X is a view and is being modified inplace)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, probe, later call, RuntimeError: Output N of X is a view and is being modified inplace)"
+# keys.aot_eager = "(exception, probe, later call, RuntimeError: Output N of X is a view and is being modified inplace)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,14 +27,8 @@ def f(x0):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
-        {"do": "probe", "site": "output", "index": 0, "seed": 1, "how": "grad"},
-    )},
+    {"inputs": make_inputs_0},
+    {"inputs": None, "steps": ({"do": "probe", "site": "output", "index": 0, "seed": 1, "how": "grad"},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

@@ -3,18 +3,15 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/pull/194534"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Output 0 of ReturnsView is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace w')"
-# [keys]
-# aot_function = "(exception, forward, RuntimeError: Output N of X is a view and is being modified inplace)"
-# aot_eager = "(exception, forward, later call, RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aot_function = "(exception, forward, RuntimeError: Output N of X is a view and is being modified inplace)"
+# keys.aot_eager = "(exception, forward, later call, RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -30,13 +27,6 @@ def f(x0):
     return None
 
 
-CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
-    {"inputs": None, "grad_mode": "no_grad", "steps": ()},
-]
+CALLS = [{"inputs": make_inputs_0}, {"inputs": None, "grad_mode": "no_grad"}]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)

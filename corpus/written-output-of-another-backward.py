@@ -3,19 +3,16 @@
 # found = "aotcheck fuzz --backend aotcheck --seed 2"
 # issue = "ours"
 # difference = "a backward checked saved tensors that it does not use"
-# [keys]
-# aotcheck = "(exception, backward, later call)"
-# aot_function = "(identity, output-input vs none)"
-# aot_eager = "(exception, backward, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# [expect.aotcheck]
-# "*" = "agree"
-# [expect.aot_function]
-# "2.13.0" = "differs"
-# [expect.aot_eager]
-# "2.13.0" = "differs"
+# keys.aotcheck = "(exception, backward, later call)"
+# keys.aot_function = "(identity, output-input vs none)"
+# keys.aot_eager = "(exception, backward, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# expect.aotcheck."*" = "agree"
+# expect.aot_function."2.13.0" = "differs"
+# expect.aot_eager."2.13.0" = "differs"
 # ///
 
 import torch
+from aotcheck.script import main
 
 
 def make_inputs_0(device):
@@ -36,16 +33,8 @@ def f(x0, x1):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "probe", "site": "output", "index": 3, "seed": 2},
-    )},
-    {"inputs": None, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "cotangents": (("pattern", 1),)},
-    )},
+    {"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 3, "seed": 2},)},
+    {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "cotangents": (("pattern", 1),)},)},
 ]
 
-
-if __name__ == "__main__":
-    from aotcheck.script import main
-
-    main(__file__)
+main(__file__)
