@@ -168,8 +168,7 @@ class Spelling:
 
     def _import(self, call: OpCall) -> None:
         """Import the module of a user's op."""
-        root = call.path.partition(".")[0]
-        if root in ("torch", "Tensor", "getitem", "setitem", *FUNCTIONS):
+        if call.path.partition(".")[0] in ("torch", *FUNCTIONS) or find(call.path)[0].form is not Form.FUNCTION:
             return
         module = call.path.rpartition(".")[0]
         import_module(module)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -152,8 +151,8 @@ class Signatures:
 def _written(path: Path, target: Path, subject: Subject, limits: Limits) -> BugReported:
     try:
         found = reported(parse_file(path), subject, limits, blames=False)
-    except (OSError, RuntimeError, BrokenProcessPool) as error:  # somebody has killed our workers
-        return BugReported(str(path), "", False, str(error))
+    except Exception as error:  # a report that cannot be made ends no run
+        return BugReported(str(path), "", False, f"{type(error).__name__}: {error}")
     if found.text is None:
         return BugReported(str(path), "", False, found.reason)
     write_durably(target, found.text)

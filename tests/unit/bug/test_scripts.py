@@ -217,6 +217,14 @@ run(fails(f))  # ValueError
     )
 
 
+def test_methods_of_containers_need_no_import() -> None:
+    made, _ = script(
+        program("v0 = x0[0]", "x0.append(v0)", "return None", inputs=TWO.replace("(a0,)", "([a0],)")), "fails"
+    )
+    assert ".append(" in made.text
+    assert "import list" not in made.text
+
+
 def test_steps_after_the_difference_are_left_out() -> None:
     twice = program("x0.add_(1)", "return None", steps=BACKWARD, more=AGAIN)
     made, _ = script(twice, "copies")
