@@ -169,7 +169,6 @@ class Kind(StrEnum):
     LIST = auto()  # a list of tensors to write into
     LIST_SAME = auto()  # as many tensors, of the same shapes
     SCALAR = auto()
-    FRACTION = auto()  # 0.0, 0.5 or 1.0
     INT = auto()
     BOOLEAN = auto()
     DIM = auto()

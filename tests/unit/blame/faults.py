@@ -103,11 +103,6 @@ WRITES_A_VIEW = program(
 PRODUCT = program(
     "def f(x0, x1):\n    v0 = torch.mul(x0, x1)\n    return v0", inputs(TRAINED, TRAINED), plan(f"{BACKWARD},")
 )
-TWO_PRODUCTS = program(
-    "def f(x0, x1):\n    v0 = torch.mul(x0, x1)\n    v1 = torch.mul(v0, x0)\n    return (v0, v1)",
-    inputs(TRAINED, TRAINED),
-    plan('{"do": "backward", "roots": (0,)},'),
-)
 TRANSPOSES = program(
     "def f(x0):\n    v0 = torch.mul(x0, 2)\n    x0.t_()\n    return v0", inputs("(2,3) (3,1) 0 no"), plan("")
 )
@@ -142,11 +137,6 @@ CONSTANT = program(
 DOUBLES = "def f(x0):\n    v0 = torch.mul(x0, 2)\n    return v0"
 SPLITS = program(
     "def f(x0):\n    v0, v1 = torch.split(x0, 2)\n    v2 = torch.mul(v1, 2)\n    return v2", inputs(PLAIN), plan("")
-)
-MAXIMA = program(
-    "def f(x0):\n    v0, v1 = torch.max(x0, 0)\n    v2 = torch.mul(v0, 2)\n    return v2",
-    inputs("(2,3) (3,1) 0 yes"),
-    plan(f"{BACKWARD},"),
 )
 
 
