@@ -171,7 +171,8 @@ class Caller(Run):
             return self._backward(made, scene, names)
         for t in scene.side(made.site.value)[made.index :][:1]:
             if isinstance(made, Hook):
-                lines, seen = hook_lines(made.kind, t, self.name_of(t, scene, names), len(self._seen))
+                name = self.name_of(t, scene, names)
+                lines, seen = hook_lines(made.kind, t, name, len(self._seen), self.choices)
                 self._seen.append((seen, 0))
                 return lines
             part = f"probe {len(self.chunks)}"

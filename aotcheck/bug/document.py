@@ -5,19 +5,21 @@ from __future__ import annotations
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, version
+from itertools import takewhile
 
 import torch
 
 from aotcheck.bug.backends import called
 from aotcheck.bug.make import Bug
-from aotcheck.oracle import OracleKind, Phase, Role
+from aotcheck.bug.script import NO_ERROR
+from aotcheck.oracle import Difference, OracleKind, Phase, Role
 
 __all__ = ["document"]
 
 _FOUND = "Found by {}: random programs are run eagerly and compiled, and what differs is reduced by a machine."
 
 _MOST = 400
-"""So many characters of what a run gives are shown."""
+"""So many characters of a value are shown."""
 
 
 def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = "", source: str = "") -> str:
@@ -32,7 +34,7 @@ def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = ""
         source: the program file's text, for a bug without a script.
     """
     how, difference = called(backend), bug.differences[0]
-    parts = [f"# {backend.rpartition(':')[2]}: {title}", _seen(bug, backend)]
+    parts = [f"# {backend.rpartition(':')[2]}: {title}", _seen(bug, backend), _expected(difference, how.title)]
     if issue:
         parts.append(f"Known as {issue}: the script below may help there.")
     if bug.script:
@@ -41,6 +43,7 @@ def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = ""
         parts += ["It prints", _block(bug.fresh.output if bug.fresh else "")]
         if difference.oracle is not OracleKind.CRASH:
             parts += ["and exits with status 1."]
+        parts += [bug.control]
     else:
         parts += ["## To reproduce", f"There is no script of plain torch for it: {bug.reason}."]
         parts += ["`aotcheck replay` runs this program file:", _block(source, "python")] if source else []
@@ -51,8 +54,8 @@ def document(bug: Bug, title: str, backend: str, device: str, *, issue: str = ""
             f"`{called(name).title}` {'shows it too' if shows else 'does not show it'}" for name, shows in bug.beside
         ]
         parts.append(f"The same script: {', '.join(told)}.")
-    if others := [d for d in bug.differences[1:] if d.key != difference.key]:
-        parts += ["## What differs besides", "\n".join(f"- {_short(d.text)}" for d in others[:5])]
+    if others := list(dict.fromkeys(_what(d) for d in bug.differences[1:] if d.key != difference.key)):
+        parts.append(f"What differs besides: {', '.join(others)}.")
     parts += ["## Versions", _versions(backend, device)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -71,11 +74,15 @@ _THINGS = {
     Role.OUTPUT: "an output",
     Role.GRADIENT: "a gradient",
     Role.RESULT: "a gradient",
-    Role.HOOK: "what a hook is called with",
+    Role.HOOK: "a hook",
+    Role.CALL: "a step",
     Role.PROCESS: "the process",
 }
 _FACTS = {
     OracleKind.VALUES: "values",
+    OracleKind.HOOK: "number of calls",
+    OracleKind.ALIASING: "memory",
+    OracleKind.POISONING: "later computations",
     OracleKind.RNG: "state of the random number generator",
     OracleKind.GRADIENT_NONE: "presence",
     OracleKind.LEAFNESS: "`is_leaf`",
@@ -92,21 +99,42 @@ def _seen(bug: Bug, backend: str) -> str:
     """What differs, in a sentence or two; of what the script shows, in its words."""
     difference, how = bug.differences[0], called(backend).title
     place = difference.place
-    eager, compiled = _short(difference.eager), _short(difference.compiled)
+    eager, compiled = difference.eager, difference.compiled
+    values = _printed(bug, backend)
     step = _STEPS[place.phase].format(nth="" if not place.call else f"{_ORDINALS.get(place.call, 'later')} ")
     if difference.oracle in (OracleKind.CRASH, OracleKind.TIMEOUT):
         return f"The program {eager} in eager; with `{how}` its process is {compiled.removeprefix('was ')}."
     if difference.oracle is OracleKind.EXCEPTION:
+        if values is not None:  # whole messages
+            eager, compiled = (f"raises {value}" if value != NO_ERROR else "raises nothing" for value in values)
+        elif bug.script and bug.fresh is not None:
+            compiled = f"raises {' '.join(takewhile(str.strip, bug.fresh.error.splitlines()))}"
         said = f"In {step}, eager {_raised(eager)}, and `{how}` {_raised(compiled)}."
         limit = _LIMITS.search(compiled)
         return f"{said} The message says that this is not supported, so it may be a known limit." if limit else said
-    values = _printed(bug, backend)
-    both = ", where both raise," if place.failed else ""
+    both = ", where both raise" if place.failed else ""
     if bug.looks and values is not None:
         first, second = map(_short, values)
-        return f"After {step}{both} `{bug.looks}` is `{first}` in eager and `{second}` with `{how}`."
+        return f"After {step}{both}, `{bug.looks}` gives `{first}` in eager and `{second}` with `{how}`."
+    return f"{_what(difference).capitalize()} after {step}{both}: `{eager}` in eager, `{compiled}` with `{how}`."
+
+
+def _what(difference: Difference) -> str:
+    """What differs, in words that say no name."""
+    if difference.oracle is OracleKind.EXCEPTION:
+        return "whether an error is raised, or which"
     fact = _FACTS.get(difference.oracle, difference.oracle.value.replace("-", " "))
-    return f"The {fact} of {_THINGS[place.role]} after {step}{both}: `{eager}` in eager, `{compiled}` with `{how}`."
+    return f"the {fact} of {_THINGS[difference.place.role]}"
+
+
+def _expected(difference: Difference, how: str) -> str:
+    """What the backend should do."""
+    if difference.oracle in (OracleKind.CRASH, OracleKind.TIMEOUT):
+        return f"Expected: with `{how}` it ends as in eager."
+    if difference.oracle is OracleKind.EXCEPTION:
+        raises = difference.eager != "raises nothing"
+        return f"Expected: `{how}` raises {'the error that eager raises' if raises else 'no error, as in eager'}."
+    return f"Expected: `{how}` gives what eager gives."
 
 
 def _printed(bug: Bug, backend: str) -> tuple[str, str] | None:
@@ -121,7 +149,7 @@ def _printed(bug: Bug, backend: str) -> tuple[str, str] | None:
 
 def _raised(text: str) -> str:
     """``raises `KeyError('x')```."""
-    verb, _, what = text.partition(" ")
+    verb, _, what = text.replace("`", "'").partition(" ")
     return "raises nothing" if what == "nothing" else f"{verb} `{what}`"
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from pebble import ProcessExpired
 
-from aotcheck.backends import require_device, resolve
+from aotcheck.backends import Promise, require_device, resolve
 from aotcheck.bug.choices import Choices
+from aotcheck.bug.control import control
 from aotcheck.bug.script import Script, write
 from aotcheck.bug.statements import CannotBeWrittenError
 from aotcheck.bug.trial import AGREE, NO_ERROR, Fresh, run_fresh, shows
@@ -40,6 +41,7 @@ class Bug:
         looks: the expression whose values the script compares; empty where it compares what is raised.
         beside: other backends of torch's, and whether the same script shows it on them; without those on which it ends
             in another way.
+        control: what was seen without lines of the script, in a sentence or two; empty for nothing.
     """
 
     differences: tuple[Difference, ...]
@@ -49,6 +51,7 @@ class Bug:
     blame: str = ""
     looks: str = ""
     beside: tuple[tuple[str, bool], ...] = ()
+    control: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,15 +64,16 @@ class _Death:
         return f"was {self.how}" if self.how else "did not end in time"
 
 
+_NO_SCRIPT = Script("", "", False)
+
+
 @dataclass(frozen=True)
 class _Tried:
     """A way of writing a script, tried."""
 
     why_not: str
-    text: str = ""
-    raises: bool = False
+    script: Script = _NO_SCRIPT
     asked: tuple[tuple[str, int], ...] = ()
-    looks: str = ""
     made: dict[str, int] = field(default_factory=dict)
     exact: bool = False
 
@@ -103,20 +107,23 @@ def make(source: str, subject: Subject, order: Order, limits: Limits, *, blames:
         for difference in found:
             tried = search.best(difference)
             if not tried.why_not:
-                fresh = run_fresh(tried.text, limits.timeout)
-                if fresh.status == 1 and _ends_as(tried, difference, fresh):
+                fresh = run_fresh(tried.script.text, limits.timeout)
+                if fresh.status == 1 and _ends_as(tried.script, difference, fresh):
                     others = tuple(d for d in found if d is not difference)
                     beside = tuple(search.beside(difference, tried)) if blames else ()
-                    return Bug((difference, *others), tried.text, fresh, "", blame, tried.looks, beside)
+                    said = search.call(_controlled, tried.script, difference)
+                    told = said if isinstance(said, str) else ""
+                    script = tried.script
+                    return Bug((difference, *others), script.text, fresh, "", blame, script.looks, beside, told)
                 ended = f"exit status {fresh.status}, {fresh.output[-100:]!r}"
                 tried = _Tried(f"in a fresh process it ends in another way: {ended}")
             reasons.append(tried.why_not)
     return Bug(tuple(found), reason=reasons[0], blame=blame)
 
 
-def _ends_as(tried: _Tried, difference: Difference, fresh: Fresh) -> bool:
+def _ends_as(script: Script, difference: Difference, fresh: Fresh) -> bool:
     """Whether a fresh process ended as the script does that was tried, and not by an import that fails, say."""
-    kind = difference.error.removeprefix("missing ").partition(":")[0] if tried.raises else "AssertionError"
+    kind = difference.error.removeprefix("missing ").partition(":")[0] if script.raises else "AssertionError"
     return kind in fresh.output
 
 
@@ -146,7 +153,8 @@ class _Search:
         if self.subject.backend not in TORCHS:
             return
         for name in TORCHS:
-            if name != self.subject.backend:
+            guards = Promise.GUARDS in resolve(name).promises
+            if name != self.subject.backend and (guards or not difference.place.call):
                 found = self.call(_attempt, difference, tried.made, tried.exact, name)
                 if isinstance(found, _Tried) and found.why_not in ("", AGREE, NO_ERROR):
                     yield name, not found.why_not
@@ -212,7 +220,7 @@ def _blamed(source: str, subject: Subject) -> str:
     agree = [judged.rung.value for judged in found.rungs if judged.standing is Standing.AGREES]
     agree = [name for name in agree if name != "eager"]
     before = f"{', '.join(agree)} agree{'s' * (len(agree) == 1)} with eager; " if agree else ""
-    return f"{before}{found.rung.value} is the first that differs." if len(found.rungs) > 2 else ""
+    return f"{before}{found.rung.value} is the first stage that differs." if len(found.rungs) > 2 else ""
 
 
 def _written(source: str, subject: Subject, difference: Difference, exact: bool) -> Script | str:
@@ -242,4 +250,9 @@ def _attempt(
         return _Tried(str(error))
     why_not = shows(script, difference.error)
     asked = tuple((part, ways) for part, ways in choices.asked.items() if ways > 1)
-    return _Tried(why_not, script.text, script.raises, asked, script.looks, made, exact)
+    return _Tried(why_not, script, asked, made, exact)
+
+
+def _controlled(source: str, subject: Subject, script: Script, difference: Difference) -> str:
+    """In a worker, which is of no use afterwards: what is seen without lines of a script."""
+    return control(script, difference.error, later=difference.place.call > 0)

@@ -17,7 +17,10 @@ from aotcheck.bug.statements import CannotBeWrittenError, Spelling
 from aotcheck.oracle import Difference, OracleKind
 from aotcheck.program import Program
 
-__all__ = ["Script", "write"]
+__all__ = ["NO_ERROR", "Script", "write"]
+
+NO_ERROR = "no error"
+"""What a script's function gives where an error is what differs, and there is none."""
 
 _RAISES = (OracleKind.EXCEPTION, OracleKind.CRASH)
 
@@ -65,8 +68,8 @@ def write(program: Program, difference: Difference, backend: str, device: torch.
         ending = _raising(expression, difference) if raises else _comparing(expression, backend)
         return "\n".join([*first, *run, *ending, ""])
 
-    returned = run[-3].strip()
-    looks = returned.removeprefix("return ") if difference.oracle not in _RAISES else ""
+    returned = [line.strip().removeprefix("return ") for line in run if "return " in line and "repr(error)" not in line]
+    looks = returned[-1] if difference.oracle not in _RAISES else ""
     return Script(source(compiled), source("f"), raises, looks)
 
 
@@ -81,12 +84,14 @@ def _body(caller: Caller, difference: Difference, raises: bool) -> list[str]:
         chunks = [Chunk([line for line in c.lines if line != SEED], c.raises) for c in chunks]
     if difference.oracle is OracleKind.EXCEPTION and not raises:
         *before, last = chunks
-        lines = [*_lines(before), *_caught(last.lines, "return type(error).__name__"), 'return "no error"']
+        lines = [*_lines(before), *_caught(last.lines, "return repr(error)"), f'return "{NO_ERROR}"']
     else:
         lines = _lines(chunks)
     if difference.oracle not in _RAISES:
         ways = ways_of_looking(difference, caller.named, caller.hook)
-        lines.append(f"return {caller.choices.among('look', ways)}")
+        looks = [f"return {caller.choices.among('look', ways)}"]
+        fails = {"refused", "asserted"} & {difference.eager, difference.compiled}
+        lines += _caught(looks, "return repr(error)") if fails else looks
     return _unbound(lines)
 
 
@@ -94,21 +99,15 @@ def _lines(chunks: Sequence[Chunk]) -> list[str]:
     lines: list[str] = []
     for chunk in chunks:
         if chunk.raises and chunk.lines:
-            lines += _caught(chunk.lines)
+            lines += _caught(chunk.lines, "print(repr(error))")
         else:
             lines += chunk.lines
     return lines
 
 
-def _caught(lines: Sequence[str], *then: str) -> list[str]:
-    """Lines that raise; what they raise is shown."""
-    shown = ["print(repr(error)[:100])", *then]
-    return [
-        "try:",
-        *(f"    {line}" for line in lines),
-        "except Exception as error:",
-        *(f"    {line}" for line in shown),
-    ]
+def _caught(lines: Sequence[str], then: str) -> list[str]:
+    """Lines that raise, and what is done then."""
+    return ["try:", *(f"    {line}" for line in lines), "except Exception as error:", f"    {then}"]
 
 
 _RESULT = re.compile(r"^(\s*)(out\d*|grads) = ")

@@ -112,7 +112,7 @@ def differentiation(
     return choices.among(part, list(dict.fromkeys([simple, exact])))
 
 
-def hook_lines(kind: HookKind, t: torch.Tensor, name: str, number: int) -> tuple[list[str], str]:
+def hook_lines(kind: HookKind, t: torch.Tensor, name: str, number: int, choices: Choices) -> tuple[list[str], str]:
     """The lines that hang a hook on a tensor, if it may have one, and how the list of what it sees is called."""
     seen = f"seen{number or ''}"
     if not t.requires_grad:
@@ -124,7 +124,8 @@ def hook_lines(kind: HookKind, t: torch.Tensor, name: str, number: int) -> tuple
         case HookKind.WATCH:
             return [f"{seen} = []", f"{name}.register_hook({seen}.append)"], seen
         case HookKind.DOUBLE:
-            watch = f"lambda g: {seen}.append(g) or g * 2"
+            doubled = choices.among(seen, ["g * 2", "(g if g is None else g * 2)"])
+            watch = f"lambda g: {seen}.append(g) or {doubled}"
             return [f"{seen} = []", f"{name}.register_hook({watch})"], seen
         case HookKind.POST if leaf:
             watch = f"lambda p: {seen}.append(p.grad.clone())"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aotcheck.bug.script import NO_ERROR as NOTHING
 from aotcheck.bug.script import Script
 from aotcheck.oracle import same_key
 from aotcheck.oracle.raised import Raised, raised
@@ -45,7 +46,10 @@ def shows(script: Script, error: str) -> str:
         return "" if same_key(ended.key, error) else f"it {ended}"
     if ended is not None and not ("compiled" in scope and ended.type == "AssertionError"):
         return f"it {ended}"
-    return "" if ended is not None else AGREE
+    if ended is None:
+        return AGREE
+    wrong = error and (scope["compiled"] == NOTHING) != error.startswith("missing ")
+    return f"the backend gives {scope['compiled']!s:.200} in it" if wrong else ""
 
 
 def _executed(text: str) -> tuple[Raised | None, dict[str, Any]]:
@@ -68,11 +72,13 @@ class Fresh:
 
     Args:
         status: the exit status; None if it did not end in time.
-        output: what it printed, and the last line of its traceback.
+        output: what it printed, and the end of its traceback.
+        error: the exception at the end of that, with its whole message.
     """
 
     status: int | None
     output: str
+    error: str = ""
 
 
 def run_fresh(text: str, seconds: float) -> Fresh:
@@ -98,18 +104,29 @@ def run_fresh(text: str, seconds: float) -> Fresh:
             end_group(process.pid)
             process.communicate()
             return Fresh(None, f"did not end in {seconds:g} s")
-    return Fresh(process.returncode, "\n".join([*printed.splitlines(), *_last(complained)]))
+    told, error = _last(complained.replace(f"{folder}/", ""))
+    return Fresh(process.returncode, "\n".join([*printed.splitlines(), *told, *error]), "\n".join(error))
 
 
-_FRAME = re.compile(r'  File ".*?(?:site-packages/)?([^"/]+(?:/[^"/]+){0,3})", line (\d+), in (.+)')
+_FRAME = re.compile(r'  File "(?:.*/site-packages/|.*/lib/(?=python3))?(.+)", line (\d+), in (.+)')
+_FRAMES = 7
+"""So many of the innermost frames of a traceback are shown."""
 
 
-def _last(complained: str) -> list[str]:
-    """The end of a script's traceback: the innermost frames that are torch's or a backend's own, and the exception."""
+def _last(complained: str) -> tuple[list[str], list[str]]:
+    """The end of a script's traceback: the line of the script that came last and the innermost frames of torch or a
+    backend; and the exception with its whole message."""
     lines = complained.splitlines()
     starts = [k for k, line in enumerate(lines) if line.startswith("Traceback ")]
     after = lines[starts[-1] + 1 :] if starts else lines
-    frames = [match for line in after if (match := _FRAME.fullmatch(line)) and not match[1].endswith("bug.py")]
-    said = [line for line in after if line.strip() and not line.startswith(" ")]
-    told = [f"  File {frame[1]}, line {frame[2]}, in {frame[3]}" for frame in frames[-2:]]
-    return [*(["..."] if told else []), *told, *said[:2]]
+    said = next((k for k, line in enumerate(after) if line.strip() and not line.startswith(" ")), len(after))
+    frames = [(k, match) for k, line in enumerate(after[:said]) if (match := _FRAME.fullmatch(line))]
+    own = [k for k, match in frames if match[1] == "bug.py"]
+    told, left = [], -1
+    if len(own) < len(frames):  # else the script itself has raised it
+        for n, (k, match) in enumerate(frames):
+            if k in own[-1:] or n >= len(frames) - _FRAMES:
+                told += ["  ..."] * (n > left + 1) + [f'  File "{match[1]}", line {match[2]}, in {match[3]}']
+                told += [line for line in after[k + 1 : k + 2] if line.startswith("    ")]
+                left = n
+    return told, after[said:]

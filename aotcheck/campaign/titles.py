@@ -95,7 +95,7 @@ def title(finding_text: str, key: CoarseKey, program: Program) -> str:
             break
     of_one = OracleKind(key.oracle) in _OF_ONE and " vs " not in seen.thing
     facts = of_one and _FACT.fullmatch(eager) and _FACT.fullmatch(compiled)
-    besides = [f"{compiled} instead of {eager}"] if facts else []
+    besides = [f"{compiled} instead of {eager}".replace("refused", "error")] if facts else []
     besides += ["second call"] if seen.later else []
     besides += ["both raise"] if seen.both_raise else []
     besides += ["after a write"] if seen.after is Phase.PROBE and key.oracle not in _OF_CALLS else []

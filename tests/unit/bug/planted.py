@@ -11,7 +11,20 @@ import torch
 
 from tests.meta.planted import after, on_copies, on_result, on_tensors, raises
 
-__all__ = ["copies", "deaf", "dies", "doubled", "fails", "freed", "hangs", "picky", "remembers", "resized", "strided"]
+__all__ = [
+    "copies",
+    "deaf",
+    "dies",
+    "doubled",
+    "explains",
+    "fails",
+    "freed",
+    "hangs",
+    "picky",
+    "remembers",
+    "resized",
+    "strided",
+]
 
 Function = Callable[..., Any]
 
@@ -21,6 +34,7 @@ strided = on_tensors(lambda t: t.t().contiguous().t())
 freed = on_tensors(torch.clone)
 resized = after(lambda x, *rest: x.resize_(1))
 fails = raises(ValueError("no 7 of 'x'"))
+explains = raises(ValueError(f"no 7 of 'x'{' and more' * 99}\n\nand advice"))
 
 
 def deaf(fn: Function) -> Function:

@@ -61,6 +61,8 @@ def test_a_report_has_what_an_issue_needs(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     text = done.output
     assert text.startswith("# copies: input mutation by add_ is lost or wrong\n")
+    assert "After the call of `f`, `x.tolist()` gives `[2.0, 3.0, 4.0, 5.0]` in eager and `[1.0, 2.0" in text
+    assert "\n\nExpected: `tests.unit.bug.planted:copies` gives what eager gives.\n\n" in text
     assert "Known as https://example.org/1:" in text
     assert f"torch {torch.__version__}" in text and "device cpu" in text
     assert "eager:  [2.0, 3.0, 4.0, 5.0]\ncopies: [1.0, 2.0, 3.0, 4.0]\nAssertionError" in text
@@ -79,6 +81,15 @@ def test_a_part_is_exact_where_the_difference_needs_it(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "torch.tensor([1.0, 2.0, 3.0, 4.0]).as_strided((2,), (1,), 0)" in done.output
     assert run(done.output, tmp_path).returncode == 1
+
+
+@pytest.mark.usefixtures("in_root")
+def test_messages_are_whole(tmp_path: Path) -> None:
+    done = bug(file(tmp_path, op("v0", "torch.add", X, 1)), "--backend", f"{PLANTED}:explains", "--no-blame")
+    message = f"no 7 of 'x'{' and more' * 99}"
+    assert f"planted:explains` raises `ValueError: {message}`." in done.output
+    assert f"\nValueError: {message}\n\nand advice\n```" in done.output
+    assert "Expected: `tests.unit.bug.planted:explains` raises no error, as in eager." in done.output
 
 
 @pytest.mark.usefixtures("in_root")

@@ -9,12 +9,15 @@ import torch
 from aotcheck.backends import Backend, resolve
 from aotcheck.bug import Bug, document
 from aotcheck.bug.choices import Choices
-from aotcheck.bug.make import _ends_as, _Tried
+from aotcheck.bug.control import control
+from aotcheck.bug.make import _ends_as
 from aotcheck.bug.script import Script, write
 from aotcheck.bug.statements import CannotBeWrittenError
-from aotcheck.bug.trial import Fresh, shows
+from aotcheck.bug.steps import hook_lines
+from aotcheck.bug.trial import Fresh, _last, shows
 from aotcheck.oracle import Difference, OracleKind, Place, Role, Severity, check
 from aotcheck.program import Program, parse
+from aotcheck.program.model import HookKind
 
 CPU = torch.device("cpu")
 
@@ -96,6 +99,11 @@ WRAPPER = """    s0 = storage([1, 2], torch.float32, device)
 SQUARE = """    s0 = storage([1, 2, 3, 4, 5, 6], torch.float64, device)
     a0 = strided(s0, torch.float64, (2, 3), (3, 1), 0)
     return (a0,), named(locals())"""
+REFUSING = """    s0 = storage([0], torch.float32, device)
+    a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
+    with torch.inference_mode():
+        a1 = a0.t()
+    return (a1,), named(locals())"""
 AGAIN = '    {"inputs": None, "grad_mode": "enabled", "steps": ()},'
 
 CASES = {
@@ -138,6 +146,7 @@ CASES = {
     ),
     "what a wrapper holds": (program("x0.add_(1)", "return None", inputs=WRAPPER), "copies"),
     "a custom Function": (program("v0 = SavesOutput.apply(x0)", "return v0", grad=True, steps=BACKWARD), "doubled"),
+    "a fact that eager refuses": (program("v0 = x0.detach()", "v0.t_()", "return None", inputs=REFUSING), "copies"),
     "a module": (
         program(
             "v0 = Module.layer_norm(x0, x0, x0)",
@@ -250,7 +259,7 @@ def test_a_script_that_shows_another_error_says_so() -> None:
 
 def test_a_fresh_process_that_ends_in_another_way_is_not_believed() -> None:
     found = difference(program("return torch.add(x0, 1)"), "fails")
-    raising, comparing = _Tried("", raises=True), _Tried("")
+    raising, comparing = Script("", "", True), Script("", "", False)
     failed = Fresh(1, "ModuleNotFoundError: No module named 'functorch'")
     assert not _ends_as(raising, found, failed) and not _ends_as(comparing, found, failed)
     assert _ends_as(raising, found, Fresh(1, "ValueError: no 7 of 'x'"))
@@ -280,3 +289,47 @@ def test_a_report_says_which_other_backends_show_it() -> None:
     text = document(Bug((found,), beside=(("aot_eager", True), ("inductor", False))), "a title", "aot_function", "cpu")
     said = '`torch.compile(backend="aot_eager")` shows it too, `torch.compile` does not show it.'
     assert f"The same script: {said}" in text
+
+
+def test_a_hook_without_a_gradient_is_written_where_it_matters() -> None:
+    x = torch.ones(1, requires_grad=True)
+    texts = [hook_lines(HookKind.DOUBLE, x, "x", 0, Choices(exact=exact))[0][1] for exact in (False, True)]
+    assert "append(g) or g * 2)" in texts[0] and "append(g) or (g if g is None else g * 2))" in texts[1]
+
+
+def test_a_script_that_misses_no_error_says_so() -> None:
+    what = program("return x0.view((7,))")
+    made, found = script(what, "deaf")
+    assert shows(made, found.error) == "" and found.error.startswith("missing ")
+    other = write(what, found, "tests.unit.bug.planted:fails", CPU, Choices())
+    assert "the backend gives ValueError" in shows(other, found.error), "no error was to be shown"
+
+
+CONTROLS = {
+    "a line": (("x0.add_(1)", "return torch.mul(x0, 2)"), "", "copies", "Without the line `x.add_(1)` both agree."),
+    "a line that is all there is": (("x0.add_(1)", "return x0"), "", "copies", ""),
+    "no line": (("v0 = torch.add(x0, 1)", "return torch.mul(v0, 2)"), "", "doubled", ""),
+    "the first call": (
+        ("x0.add_(1)", "v8 = x0.clone()", "return v8"),
+        AGAIN,
+        "remembers",
+        "Without the first call both agree. Without the line `x.add_(1)` both agree.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_is_a_line_without_which_both_agree(name: str) -> None:
+    body, more, backend, said = CONTROLS[name]
+    made, found = script(program(*body, more=more), backend)
+    assert control(made, found.error, later=bool(more)) == said
+
+
+def test_of_a_traceback_the_users_line_the_innermost_frames_and_the_whole_message_are_told() -> None:
+    own = ['  File "bug.py", line 6, in f', "    x.detach()"]
+    torchs = [f'  File "/v/site-packages/torch/a.py", line {n}, in call' for n in range(20)]
+    message = ["RuntimeError: " + "long " * 200, "", '  File "kept", line 1, in f', "the end"]
+    frames, error = _last("\n".join(["Traceback (most recent call last):", *own, *torchs, *message]))
+    shown = [f'  File "torch/a.py", line {n}, in call' for n in range(13, 20)]
+    assert frames == [*own, "  ...", *shown] and error == message
+    assert _last("\n".join(["Traceback (most recent call last):", *own, "AssertionError"])) == ([], ["AssertionError"])
