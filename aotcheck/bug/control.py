@@ -55,27 +55,25 @@ def control(script: Script, error: str, *, later: bool) -> str:
 
 def _inside(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     """Statements of the function that bind no name, in order, where something else is left that computes."""
-    computing = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp)
-    kinds = (ast.Expr, ast.Assign, ast.Return)
-    lines = [node for node in ast.walk(function) if isinstance(node, kinds)]
-    lines = [node for node in lines if any(isinstance(part, computing) for part in ast.walk(node))]
-    for node in sorted(lines, key=lambda node: node.lineno) if len(lines) > 1 else ():
-        if not isinstance(node, ast.Return) and _binds_nothing(node):
-            yield node
+    lines = [node for node in ast.walk(function) if isinstance(node, ast.Expr | ast.Assign | ast.Return)]
+    lines = [node for node in lines if any(isinstance(part, _COMPUTING) for part in ast.walk(node))]
+    yield from sorted(filter(_binds_nothing, lines if len(lines) > 1 else ()), key=lambda node: node.lineno)
 
 
 def _around(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     """Statements of the caller that bind no name, before its last call. What hooks see is nothing without the hook."""
-    last = max((node.lineno for node in function.body if _calls(node)), default=0)
-    for node in function.body:
-        if node.lineno < last and _binds_nothing(node) and not _calls(node) and "hook" not in ast.unparse(node):
+    *before, last = [k for k, node in enumerate(function.body) if _calls(node)] or [0]
+    for k, node in enumerate(function.body[:last]):
+        if k not in before and _binds_nothing(node) and "hook" not in ast.unparse(node):
             yield node
 
 
+_COMPUTING = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp)
+
+
 def _binds_nothing(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Assign):
-        return not isinstance(node.targets[0], ast.Name | ast.Tuple)
-    return isinstance(node, ast.Expr)
+    writes = isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple)
+    return writes or isinstance(node, ast.Expr)
 
 
 def _calls(node: ast.stmt) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -186,18 +186,13 @@ class _Search:
         if exact.why_not:
             return exact
         best, made = exact, dict.fromkeys(dict(exact.asked), 99)
-        for part, index in _simpler(exact.asked):
+        for part, index in ((part, index) for part, ways in exact.asked for index in range(ways - 1)):
             if made.get(part, 0) <= index:
                 continue
             tried = self.attempt(difference, Choices({**made, part: index}, exact=True))
             if not tried.why_not:
                 best, made = tried, {**made, part: index}
         return best
-
-
-def _simpler(asked: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    for part, ways in asked:
-        yield from ((part, index) for index in range(ways - 1))
 
 
 def _differences(source: str, subject: Subject) -> tuple[Difference, ...] | str:

@@ -118,8 +118,6 @@ class Signatures:
                 self._tally.feed(event)
             case BugReported():
                 self._done.add(event.minimized)
-            case _:
-                pass
 
     def reports(self, stop: threading.Event) -> Iterator[BugReported]:
         """Write reports for the first signatures by rank that have none, as far as there is time."""

@@ -175,16 +175,13 @@ def _name(call: OpCall) -> str:
     return f"{_PREFIXES.sub('', path)}{'(out=)' if written else ''}"
 
 
-_BACKWARDS = "double backward", "backward"
-
-
 def _raised(key: CoarseKey, seen: Seen, ops: str, eager: str) -> str:
     kind = key.error.removeprefix("missing ").partition(":")[0].rpartition(".")[2] or "an error"
     what = {
         Phase.FORWARD: ops,
         Phase.PROBE: f"write after {ops}",
         Phase.HOOK: f"hook registration after {ops}",
-    }.get(seen.after, f"{_BACKWARDS[not seen.is_double]} of {ops}")
+    }.get(seen.after, f"{'double ' * seen.is_double}backward of {ops}")
     if key.error.startswith("missing "):
         return f"{what} does not raise {kind}, eager does"
     if other := re.match(r"raises ([\w.]+)\(", eager):
@@ -222,7 +219,7 @@ _OF_ONE = {
     OracleKind.CONJ: "has wrong conjugate bit",
     OracleKind.NEG: "has wrong negative bit",
     OracleKind.INFERENCE: "has wrong is_inference",
-    OracleKind.IDENTITY: "is wrong object",
+    OracleKind.IDENTITY: "is the wrong object",
     OracleKind.ALIASING: "has wrong aliases",
 }
 
@@ -268,7 +265,7 @@ def _shared(kind: OracleKind, seen: Seen, ops: str) -> str:
     subject, there = f"{here} of {ops}", f"another {other}" if here == other else f"an {other}"
     verb, base = ("is", "be") if kind is OracleKind.IDENTITY else ("aliases", "alias")
     if "none" not in (expected, actual):
-        return f"{subject} {verb} wrong tensor"
+        return f"{subject} {verb} the wrong tensor"
     if expected == "none":
         return f"{subject} wrongly {verb} {there}"
     return f"{subject} {'is not' if base == 'be' else 'does not alias'} {there}"

@@ -11,21 +11,6 @@ import torch
 
 from tests.meta.planted import after, on_copies, on_result, on_tensors, raises
 
-__all__ = [
-    "copies",
-    "deaf",
-    "dies",
-    "doubled",
-    "explains",
-    "fails",
-    "freed",
-    "hangs",
-    "picky",
-    "remembers",
-    "resized",
-    "strided",
-]
-
 Function = Callable[..., Any]
 
 copies = on_copies
