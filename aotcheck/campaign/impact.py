@@ -59,7 +59,9 @@ _GEOMETRY = {OracleKind.STRIDE, OracleKind.STORAGE_OFFSET}
 
 def impact_of(key: CoarseKey) -> Impact:
     """The impact of a difference under ``key``."""
-    kind, of_input = OracleKind(key.oracle), Seen.of(key).thing == Role.INPUT.value
+    kind, seen = OracleKind(key.oracle), Seen.of(key)
+    # Where both raise there is no output: what differs is a container among the arguments.
+    of_input = seen.thing == Role.INPUT.value or (seen.both_raise and seen.thing == Role.OUTPUT.value)
     if kind in _DEADLY:
         return Impact.CRASH
     if kind is OracleKind.EXCEPTION:

@@ -130,6 +130,8 @@ def cause(program: Program) -> str:
         replace(call, inputs=None if call.inputs is None else _plain(call.inputs), steps=(), before=())
         for call in program.calls
     )
+    repeated = replace(calls[0], inputs=None)
+    calls = (calls[0], *(call for call in calls[1:] if call != repeated))
     program = canonical(replace(program, outputs=Literal(None), calls=calls), _op)
     parts = [*_arguments(program), *_statements(program.body, _read(program))]
     plan = [_call(call) for call in program.calls]

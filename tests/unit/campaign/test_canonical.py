@@ -18,6 +18,7 @@ from aotcheck.program import (
     Block,
     Call,
     Context,
+    GradMode,
     Inputs,
     Literal,
     OpCall,
@@ -127,6 +128,10 @@ def test_what_is_seen_of_one_bug_in_two_places_has_one_cause() -> None:
     seen_twice = (DOUBLE, TRAINED, replace(DOUBLE, outputs=TupleExpr((Ref("v0"), X))))
     assert len({cause(program) for program in seen_twice}) == 1
     assert len({skeleton(program) for program in seen_twice}) == 3
+    later = replace(TRAINED, calls=(DOUBLE.calls[0], replace(TRAINED.calls[0], inputs=None)))
+    assert cause(later) == cause(TRAINED)
+    without = replace(DOUBLE.calls[0], inputs=None, grad_mode=GradMode.NO_GRAD)
+    assert cause(replace(later, calls=(DOUBLE.calls[0], without))) != cause(TRAINED)
     assert cause(two(written("x0"), memory=SHARE)) != cause(two(written("x0")))
 
 

@@ -160,6 +160,8 @@ def test_every_kind_has_an_impact() -> None:
     assert impact_of(seen(K.SHAPE, Role.INPUT).key) is Impact.LOST
     assert impact_of(seen(K.SHAPE, Role.OUTPUT).key) is Impact.WRONG
     assert impact_of(seen(K.STRIDE, Role.OUTPUT).key) is Impact.METADATA
+    assert impact_of(seen(K.STRUCTURE, Role.OUTPUT).key) is Impact.WRONG
+    assert impact_of(seen(K.STRUCTURE, Role.OUTPUT, failed=True).key) is Impact.LOST
 
 
 def test_of_one_impact_what_people_write_is_told_first() -> None:
