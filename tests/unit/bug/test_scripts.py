@@ -10,11 +10,12 @@ from aotcheck.backends import Backend, resolve
 from aotcheck.bug import Bug, document
 from aotcheck.bug.choices import Choices
 from aotcheck.bug.control import control
-from aotcheck.bug.make import _ends_as
+from aotcheck.bug.make import _ends_as, _Search, _Tried
 from aotcheck.bug.script import Script, write
 from aotcheck.bug.statements import CannotBeWrittenError
 from aotcheck.bug.steps import hook_lines
 from aotcheck.bug.trial import Fresh, _last, shows
+from aotcheck.minimize import Limits, Subject
 from aotcheck.oracle import Difference, OracleKind, Place, Role, Severity, check
 from aotcheck.program import Program, parse
 from aotcheck.program.model import HookKind
@@ -333,3 +334,11 @@ def test_of_a_traceback_the_users_line_the_innermost_frames_and_the_whole_messag
     shown = [f'  File "torch/a.py", line {n}, in call' for n in range(13, 20)]
     assert frames == [*own, "  ...", *shown] and error == message
     assert _last("\n".join(["Traceback (most recent call last):", *own, "AssertionError"])) == ([], ["AssertionError"])
+
+
+def test_what_promises_no_guards_is_not_asked_about_a_later_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Search, "call", lambda *args: _Tried(""))
+    search = _Search(None, "", Subject("inductor", "cpu", ""), Limits(1, 1.0))  # type: ignore[arg-type]
+    for call, names in ((0, ["aot_function", "aot_eager"]), (1, ["aot_eager"])):
+        found = Difference(OracleKind.VALUES, Severity.HARD, Place(Role.OUTPUT, "output", call), "1", "2")
+        assert [name for name, _ in search.beside(found, _Tried(""))] == names
