@@ -28,7 +28,6 @@ _PREFIXES = re.compile(r"^(torch\.nn\.functional\.|torch\.ops\.|torch\.|Tensor\.
 _NAMES = {
     "getitem": "indexing",
     "setitem": "item assignment",
-    "Tensor.data=": "assignment to .data",
     "Tensor.untyped_storage().resize_": "storage resize_",
     "Inside.checkpointed": "checkpoint",
     "Inside.doubles": "inner backward",
@@ -167,6 +166,8 @@ def _name(call: OpCall) -> str:
         return _NAMES[path]
     if path.startswith("Module."):
         return f"{path.removeprefix('Module.')} module"
+    if path.endswith("="):
+        return f"assignment to .{path.rpartition('.')[2].removesuffix('=')}"
     if path.endswith(".apply"):
         return "custom autograd.Function"
     if path.startswith("wrapped."):

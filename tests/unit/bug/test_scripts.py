@@ -3,6 +3,8 @@ with eager in place of the backend."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -324,6 +326,14 @@ def test_a_control_is_a_line_without_which_both_agree(name: str) -> None:
     body, more, backend, said = CONTROLS[name]
     made, found = script(program(*body, more=more), backend)
     assert control(made, found.error, later=bool(more)) == said
+
+
+def test_a_control_says_that_the_first_call_is_not_needed() -> None:
+    what = program("x0.add_(1)", "return None", more=AGAIN)
+    found = difference(what, "copies")
+    later = replace(found, place=replace(found.place, call=1))
+    made = write(what, later, "tests.unit.bug.planted:copies", CPU, Choices())
+    assert control(made, "", later=True) == "It shows without the first call too."
 
 
 def test_of_a_traceback_the_users_line_the_innermost_frames_and_the_whole_message_are_told() -> None:

@@ -109,6 +109,11 @@ TITLES = [
         "output of view wrongly is another output",
     ),
     (seen(K.CRASH, Role.PROCESS, error="killed by SIGSEGV"), SET, "set_ then mul kills the process: killed by SIGSEGV"),
+    (
+        seen(K.VALUES, Role.OUTPUT),
+        program(op(None, "Tensor.imag=", X, X)),
+        "output of assignment to .imag is silently wrong",
+    ),
     (seen(K.VALUES, Role.OUTPUT), THREE, "output of neg, set_ then sin is silently wrong"),
 ]
 
