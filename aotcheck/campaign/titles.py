@@ -92,7 +92,7 @@ def title(finding_text: str, key: CoarseKey, program: Program) -> str:
         said = _symptom(key, seen, _named(program, most), eager, compiled)
         if len(said.split()) <= MOST_WORDS:
             break
-    of_one = OracleKind(key.oracle) in _OF_ONE and " vs " not in seen.thing
+    of_one = OracleKind(key.oracle) not in (*_WHOLE, *_OF_MORE) and " vs " not in seen.thing
     facts = of_one and _FACT.fullmatch(eager) and _FACT.fullmatch(compiled)
     besides = [f"{compiled} instead of {eager}".replace("refused", "error")] if facts else []
     besides += ["second call"] if seen.later else []
@@ -203,27 +203,21 @@ _WHOLE = {
 }
 """Titles that do not say what was looked at."""
 
-_OF_ONE = {
-    OracleKind.STRUCTURE: "has wrong container type",
-    OracleKind.CONSTANT: "has wrong constant",
-    OracleKind.TYPE: "has wrong class",
-    OracleKind.METADATA: "has wrong subclass metadata",
-    OracleKind.DTYPE: "has wrong dtype",
-    OracleKind.DEVICE: "is on wrong device",
-    OracleKind.SHAPE: "has wrong shape",
-    OracleKind.STORAGE_OFFSET: "has wrong storage offset",
-    OracleKind.STORAGE_SIZE: "has wrong storage size",
-    OracleKind.STRIDE: "has wrong strides",
-    OracleKind.REQUIRES_GRAD: "has wrong requires_grad",
-    OracleKind.LEAFNESS: "has wrong is_leaf",
-    OracleKind.GRAD_FN: "has wrong grad_fn",
-    OracleKind.CONJ: "has wrong conjugate bit",
-    OracleKind.NEG: "has wrong negative bit",
-    OracleKind.INFERENCE: "has wrong is_inference",
-    OracleKind.IDENTITY: "is the wrong object",
-    OracleKind.ALIASING: "has wrong aliases",
+_FACTS = {
+    OracleKind.STRUCTURE: "container type",
+    OracleKind.TYPE: "class",
+    OracleKind.METADATA: "subclass metadata",
+    OracleKind.STRIDE: "strides",
+    OracleKind.REQUIRES_GRAD: "requires_grad",
+    OracleKind.LEAFNESS: "is_leaf",
+    OracleKind.GRAD_FN: "grad_fn",
+    OracleKind.CONJ: "conjugate bit",
+    OracleKind.NEG: "negative bit",
+    OracleKind.INFERENCE: "is_inference",
 }
+"""What is wrong of one tensor, where the oracle's name does not say it."""
 
+_OF_MORE = {OracleKind.EXCEPTION, OracleKind.HOOK, OracleKind.VALUES, OracleKind.GRADIENT_NONE}
 _DEVIATIONS = {
     Deviation.PLAIN.value: "is silently wrong",
     Deviation.ROUNDING.value: "is less exact than eager's",
@@ -255,7 +249,7 @@ def _symptom(key: CoarseKey, seen: Seen, ops: str, eager: str, compiled: str) ->
         case OracleKind.GRADIENT_NONE:
             return f"{subject} is {'missing' if compiled == 'None' else 'there, eager gives None'}"
         case _:
-            return f"{subject} {_OF_ONE.get(kind, f'differs ({kind.value})')}"
+            return f"{subject} has wrong {_FACTS.get(kind, kind.value.replace('-', ' '))}"
 
 
 def _shared(kind: OracleKind, seen: Seen, ops: str) -> str:
