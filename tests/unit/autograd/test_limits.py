@@ -1,4 +1,4 @@
-"""docs/limits.md has a row for each reason for which the AOT autograd refuses a program, and says why it does."""
+"""docs/limits.md has a row for each reason to refuse a program, and one for each kind of difference from eager."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ REFUSALS = ("UnsupportedError", "RunsAsItIs", "RunsThisOnce")
 FOUND_BEFORE = ("found.refusal.reason",)  # one of the others, raised again in a later call
 
 
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table below a heading of docs/limits.md, without its head."""
+    _, _, below = LIMITS.read_text(encoding="utf-8").partition(f"\n## {heading}\n")
+    lines = [line for line in below.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
 def rows() -> dict[str, tuple[str, ...]]:
     """What the table says of each reason: what is refused, and why."""
-    lines = [line for line in LIMITS.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
-    return {reason.strip(): tuple(said) for names, *said in cells for reason in names.split(",")}
+    return {reason.strip(): tuple(said) for names, *said in table("Refused") for reason in names.split(",")}
 
 
 def reasons() -> Iterator[str]:
@@ -40,3 +45,18 @@ def test_each_reason_has_a_row_and_each_row_a_reason():
 
 def test_each_row_says_what_is_refused_and_why():
     assert [reason for reason, said in rows().items() if len(said) != 2 or not all(said)] == []
+
+
+def test_each_kind_of_difference_has_a_count_what_is_seen_and_an_example():
+    kinds = table("Differs")
+    assert [row for row in kinds if len(row) != 4 or not all(row) or not row[1].isdigit()] == []
+    assert len({row[0] for row in kinds}) == len(kinds)
+
+
+def test_each_kind_says_whether_it_is_silent():
+    loud = ("one raises", "both raise", "eager raises", "ours raises", "eager's results")
+    assert [row[0] for row in table("Differs") if not row[2].startswith(("**silent**: ", *loud))] == []
+
+
+def test_the_page_stays_a_page():
+    assert len(LIMITS.read_text(encoding="utf-8").splitlines()) < 130
