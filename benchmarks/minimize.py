@@ -56,6 +56,7 @@ class Row:
     """One finding, before and after."""
 
     backend: str
+    found: str
     before: Program
     after: Reduced
 
@@ -78,7 +79,7 @@ def measure(folder: Path, most: int) -> Iterator[Row]:
             print(f"{parsed.header.get('key')}: {error}")
             continue
         assert reduction.result is not None
-        yield Row(backend, parsed.program, reduction.result)
+        yield Row(backend, str(parsed.header["found"]), parsed.program, reduction.result)
 
 
 def _line(row: Row) -> str:
@@ -112,7 +113,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.minimize", description=__doc__.split("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", help="folders of aotcheck fuzz")
     parser.add_argument("--most", type=int, default=20, help="findings of each run")
-    parser.add_argument("--examples", type=int, default=2000, help="programs of each run, for the page")
     parser.add_argument("--show", action="store_true", help="print the programs")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the file to write")
     options = parser.parse_args()
@@ -123,12 +123,8 @@ def main() -> None:
             print(_line(row), flush=True)
             if options.show:
                 print(_text(row.before), _text(row.after.program), sep="\n", flush=True)
-    backends = dict.fromkeys(row.backend for row in found)
-    fuzz = [
-        f"    aotcheck fuzz --backend {name} --examples {options.examples} --out reports/{name}" for name in backends
-    ]
-    command = f"    python -m benchmarks.minimize {' '.join(f'reports/{name}' for name in backends)}"
-    head = HEAD.format(most=options.most, version=torch.__version__, commands="\n".join([*fuzz, command]))
+    commands = [*dict.fromkeys(f"    {row.found}" for row in found), "    python -m benchmarks.minimize RUN ..."]
+    head = HEAD.format(most=options.most, version=torch.__version__, commands="\n".join(commands))
     page = head + "\n".join(_summary(found)) + "\n" + DETAILS + "\n".join(map(_line, found)) + "\n"
     options.output.write_text(page, encoding="utf-8")
 
