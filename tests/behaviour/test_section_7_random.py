@@ -196,6 +196,23 @@ def test_a_generator_from_a_closure():
     check_session(session)
 
 
+@pytest.mark.parametrize("seed", [3, 5])
+def test_seeding_a_captured_generator_runs_as_it_is(seed):
+    """Also where it has that very seed already."""
+
+    def session(compile):
+        generator = torch.Generator().manual_seed(seed)
+
+        def function(x):
+            generator.manual_seed(3)
+            return x * torch.rand(3, generator=generator)
+
+        f = compile(function)
+        yield f(plain(3)), f(plain(3)), generator.get_state(), generator.initial_seed()
+
+    check_session(session)
+
+
 # -- the backward ----------------------------------------------------------------------------------------
 
 

@@ -129,7 +129,7 @@ class Before:
         for c in walk.contexts:
             self._contexts.append((c, _held_now(c)))
         self._random = _random_state() if draws else None
-        self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators] if walk.generators else []
+        self._states = [(g, copy.deepcopy(_state_of(g)), _marked(g)) for g in walk.generators]
         self._misses = [c.cache_info().misses for c in walk.caches] if walk.caches else []
         self._imported = len(sys.modules)
         self.kept = False  # whether a name that nothing reads was given a tensor of the trace
@@ -203,7 +203,7 @@ class Before:
                 yield Assignment(route(owner, name), becomes)
 
     def put_back_random(self) -> bool:
-        """No random number of Python's or numpy's was drawn; whether one was."""
+        """No random number of Python's or numpy's was drawn, and no generator seeded; whether one was."""
         if self._random is None:
             return False
         python, numpy = self._random
@@ -215,10 +215,9 @@ class Before:
         if not _equal(now, numpy):
             np.random.set_state(numpy)
             drawn = True
-        for g, state in zip(self.walk.generators, self._states, strict=True):
-            if not _equal(_state_of(g), state):
-                _set_state(g, state)
-                drawn = True
+        for g, state, untouched in self._states:
+            drawn |= not _equal(_state_of(g), untouched)
+            _set_state(g, state)
         return drawn
 
     def put_back_contexts(self) -> bool:
@@ -380,7 +379,7 @@ class Surroundings:
         before.clear_caches()
         if before.put_back_random():
             self.drawn = True
-            self.settle_for_eager("it draws random numbers of Python's or numpy's")
+            self.settle_for_eager("it draws random numbers of Python's or numpy's, or seeds a generator")
         if before.put_back_contexts():
             self.drawn = True
             self.settle_for_eager("it sets a context variable or an attribute of the thread's own")
@@ -539,7 +538,18 @@ def _random_state() -> tuple[Any, Any]:
     return random.getstate(), np.random.get_state(legacy=False)
 
 
+def _marked(generator: Any) -> Any:
+    """The state in which a trace leaves a generator alone; one of torch's, whose draws a graph makes, gets another seed
+    than it has, so that seeding it shows."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(~generator.initial_seed() & (2**63 - 1))
+    return copy.deepcopy(_state_of(generator))
+
+
 def _state_of(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        with _torch.without_torch_function(), _torch.without_modes():
+            return _torch.content_of(generator.get_state())
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.Generator):
@@ -548,6 +558,10 @@ def _state_of(generator: Any) -> Any:
 
 
 def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, torch.Generator):
+        with _torch.without_torch_function(), _torch.without_modes():
+            generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+        return
     if isinstance(generator, random.Random):
         generator.setstate(state)
     elif isinstance(generator, np.random.Generator):

@@ -368,7 +368,7 @@ class Walk:
             self._made(obj, depth)
         elif issubclass(kind, WITH_CONTENT):
             self._content(obj, depth)
-        elif issubclass(kind, GENERATORS):
+        elif issubclass(kind, (*GENERATORS, torch.Generator)):
             self.generators.append(obj)
         elif kind is types.MappingProxyType:
             self._next += [(d, depth) for d in gc.get_referents(obj) if issubclass(type(d), dict)]
@@ -593,7 +593,7 @@ class Walk:
             self.names_matter = True
             if depth < 2 or "next" in self._reads:
                 self.iterator = str(name)
-        if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), GENERATORS):
+        if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), (*GENERATORS, torch.Generator)):
             self.generators.append(value.__self__)
         if issubclass(kind, (dict, *SEQUENCES)):
             self.containers[id(owner), name] = value

@@ -17,17 +17,6 @@ def leaf(*sizes: int) -> torch.Tensor:
     return torch.arange(1.0, 1 + torch.Size(sizes).numel()).reshape(sizes).requires_grad_()
 
 
-def a_captured_generator_seeded_inside(compile: Compile) -> object:
-    g = torch.Generator()
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        g.manual_seed(3)
-        return x + torch.rand(2, generator=g)
-
-    compiled = compile(function)
-    return [compiled(torch.zeros(2)).tolist() for _ in range(2)]
-
-
 def a_value_that_a_custom_backward_reads(compile: Compile) -> object:
     class Config:
         scale = 1.0
@@ -149,7 +138,6 @@ def the_shape_of_a_transposed_argument_given_as_out(compile: Compile) -> object:
 
 
 DIFFER = (
-    a_captured_generator_seeded_inside,
     a_value_that_a_custom_backward_reads,
     metadata_that_a_custom_backward_changes,
     a_hook_on_a_node_that_clips,
