@@ -1,6 +1,6 @@
-"""Writes docs/zoo.md from what ``aotcheck zoo --json`` printed, one file for each backend.
+"""Writes docs/zoo.md from what ``aotcheck zoo --json`` printed, with and without ``--libraries``, on each backend.
 
-Run as ``python -m tools.zoo_page aotcheck.json aot_eager.json``.
+Run as ``python -m tools.zoo_page aotcheck.json aotcheck-libraries.json aot_eager.json aot_eager-libraries.json``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from aotcheck.zoo import Outcome, models_named
 from aotcheck.zoo import models as _models
+from aotcheck.zoo.model import LIBRARY_MODELS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"
 
@@ -27,6 +28,7 @@ compared as the fuzzer's oracle compares them.
 | option | meaning |
 | --- | --- |
 | `--models a,b` | only these |
+| `--libraries` | without `--models`: the models of torchvision, timm and transformers, instead of our own |
 | `--device cpu\\|cuda` | where they run |
 | `--jobs N`, `--timeout T`, `--memory GiB` | worker processes: each model has one of its own |
 | `--json` | the results for programs |
@@ -47,6 +49,10 @@ A model is a function in `aotcheck/zoo/models/`, registered by `@model(kind, sch
 the module or function that is compiled (its *target*), a *step* that calls the compiled target and does the rest
 eagerly, a batch for each size of the schedule, and the state that is compared. A backend that promises modules gets a
 module as it is, another one a function of the module's parameters and buffers.
+
+`pip install 'aotcheck[models]'` brings the libraries of `--libraries`. Their models are lines of
+`aotcheck/zoo/models/libraries.toml`: a constructor, what it is trained on, the sizes that make it small. Weights are
+random; nothing is downloaded.
 """
 
 
@@ -65,8 +71,14 @@ WHY = {
         "aot_eager",
         "distributed_tensors_on_one_process",
     ): "the joint graph of a distributed product is not cut",
+    ("aot_eager", "torchvision.densenet"): "running statistics are not updated when a checkpoint is computed again",
+    (
+        "aotcheck",
+        "data-dependent",
+    ): "wav2vec2 looks at labels, longformer at a mask; the others at what is padded, unless "
+    "`torch.compiler.is_compiling()`, which is false while aotcheck traces: made true, they are equal",
 }
-"""What is known of causes, by backend and model."""
+"""What is known of causes, by backend and model, or reason of a library's."""
 
 
 def main(files: list[str]) -> None:
@@ -78,14 +90,16 @@ def main(files: list[str]) -> None:
 def page(runs: list[dict[str, Any]]) -> str:
     """The page that these runs give."""
     assert _models is not None
-    found = {run["backend"]: {one["model"]: one for one in run["models"]} for run in runs}
+    found: dict[str, dict[str, Any]] = {}
+    of_libraries: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        for one in run["models"]:
+            table = of_libraries if one["model"] in LIBRARY_MODELS else found
+            table.setdefault(run["backend"], {})[one["model"]] = one
     versions = " and ".join(dict.fromkeys(f"torch {run['torch'].partition('+')[0]}" for run in runs))
     lines = [INTRODUCTION, f"## What backends give, on {versions}, {runs[0]['device'].upper()}", ""]
-    for backend, models in found.items():
-        counts = Counter(one["outcome"] for one in models.values())
-        told = [f"{counts[outcome.value]} {outcome.value}" for outcome in Outcome if counts[outcome.value]]
-        often = sum(_too_often(one) for one in models.values())
-        lines.append(f"- `{backend}`: {', '.join(told)} of {len(models)}; {often} compiled too often.")
+    lines += [f"- `{backend}`: {_counts(models)}." for backend, models in found.items()]
+    lines += [f"- `{backend}`, models of libraries: {_counts(models)}." for backend, models in of_libraries.items()]
     heads = [f"`{backend}` | compiled" for backend in found]
     lines += ["", f"| model | {' | '.join(heads)} |", f"| --- |{' --- | ---: |' * len(found)}"]
     kind = None
@@ -101,7 +115,32 @@ def page(runs: list[dict[str, Any]]) -> str:
         for name, one in unequal.items():
             known = WHY.get((backend, name), "")
             lines.append(f"- `{backend}`, `{name}`: {_why(one)}{known and f'; {known}'}")
+    lines += ["", "## Models of libraries", "", *_libraries(of_libraries)]
     return "\n".join(lines) + "\n"
+
+
+def _libraries(found: dict[str, dict[str, Any]]) -> list[str]:
+    """A row for each library; then the models that are not equal, by reason."""
+    lines = ["| library | models |", "| --- | --- |"]
+    for kind in dict.fromkeys(model.kind for model in LIBRARY_MODELS.values()):
+        names = [one.name.partition(".")[2] for one in LIBRARY_MODELS.values() if one.kind is kind]
+        lines.append(f"| {kind.value} | {', '.join(names)} |")
+    lines += ["", "All are equal but:", ""]
+    for backend, models in found.items():
+        reasons: dict[str, list[str]] = {}
+        for name, one in models.items():
+            if one["outcome"] != "equal":
+                known = WHY.get((backend, name), WHY.get((backend, one["reason"].partition(":")[0]), ""))
+                reasons.setdefault(f"{_why(one)}{known and f'; {known}'}", []).append(f"`{name}`")
+        lines += [f"- `{backend}`, {', '.join(names)}: {why}" for why, names in reasons.items()]
+    return lines
+
+
+def _counts(models: dict[str, Any]) -> str:
+    counts = Counter(one["outcome"] for one in models.values())
+    told = [f"{counts[outcome.value]} {outcome.value}" for outcome in Outcome if counts[outcome.value]]
+    often = sum(_too_often(one) for one in models.values())
+    return f"{', '.join(told)} of {len(models)}; {often} compiled too often"
 
 
 def _too_often(one: dict[str, Any]) -> bool:

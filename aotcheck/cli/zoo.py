@@ -13,7 +13,8 @@ from aotcheck.cli.base import Gibibytes, Seconds, Usage, require_importable
 @click.command()
 @click.option("--backend", default="aotcheck", show_default=True, help="What to test: a name or module:callable.")
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--models", multiple=True, help="Models to run: 'conv_net,maml'. Default: all.")
+@click.option("--models", multiple=True, help="Models to run: 'conv_net,timm.deit'. Default: all of our own.")
+@click.option("--libraries", is_flag=True, help="Without --models: all of torchvision, timm and transformers.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
 @click.option("--timeout", type=Seconds(), default="5m", show_default=True, help="For one model.")
 @click.option("--memory", type=Gibibytes(), default=6.0, show_default=True, help="GiB for one worker.")
@@ -22,6 +23,7 @@ def zoo(
     backend: str,
     device: str,
     models: tuple[str, ...],
+    libraries: bool,
     jobs: int | None,
     timeout: float,
     memory: float,
@@ -41,7 +43,8 @@ def zoo(
     from aotcheck.zoo.model import UnknownModelError, models_named
 
     try:
-        chosen = models_named([name.strip() for text in models for name in text.split(",") if name.strip()])
+        names = [name.strip() for text in models for name in text.split(",") if name.strip()]
+        chosen = models_named(names, libraries)
         require_device(device)
         require_importable(backend)
         resolve(backend)

@@ -14,7 +14,7 @@ from aotcheck.backends import require_device, resolve
 from aotcheck.workers import Workers, how_it_ended, imports_of, prepare_process, processes
 from aotcheck.zoo import models as _models  # registers them
 from aotcheck.zoo.judge import Outcome, Result, judged
-from aotcheck.zoo.model import MODELS, Model
+from aotcheck.zoo.model import Model, models_named
 
 __all__ = ["Zoo", "judge_models"]
 
@@ -77,7 +77,8 @@ def _preloaded(backend: str) -> tuple[str, ...]:
 
 def judge(name: str, backend: str, device: str) -> Result:
     """In a worker: what a model shows."""
-    return judged(MODELS[name], resolve(backend), require_device(device))
+    (model,) = models_named([name])
+    return judged(model, resolve(backend), require_device(device))
 
 
 def _result(model: Model, future: ProcessFuture[Result], timeout: float) -> Result:

@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
 import torch
@@ -21,6 +22,7 @@ from aotcheck._torch import pytree
 from aotcheck.backends import Promise
 
 __all__ = [
+    "LIBRARY_MODELS",
     "MODELS",
     "Compiled",
     "Kind",
@@ -30,6 +32,7 @@ __all__ = [
     "Program",
     "Schedule",
     "UnknownModelError",
+    "library_model",
     "model",
     "models_named",
 ]
@@ -54,6 +57,9 @@ class Kind(Enum):
     WRAPPERS = "wrappers"
     FUNCTIONS = "functions"
     CALLS = "calls"
+    TORCHVISION = "torchvision"
+    TIMM = "timm"
+    TRANSFORMERS = "transformers"
 
 
 class Schedule(Enum):
@@ -156,13 +162,17 @@ class Model:
 
 
 class UnknownModelError(LookupError):
-    """No model of that name; the message names close ones."""
+    """No model of that name, and the message names close ones; or the model's library is not installed."""
 
 
 _models: dict[str, Model] = {}
+_library_models: dict[str, Model] = {}
 
 MODELS: Mapping[str, Model] = _models
-"""Every model by name, once :mod:`aotcheck.zoo.models` is imported."""
+"""Every model of our own by name, once :mod:`aotcheck.zoo.models` is imported."""
+
+LIBRARY_MODELS: Mapping[str, Model] = _library_models
+"""The same of models that libraries define, whether the libraries are installed or not; the kind is the library."""
 
 
 def model(
@@ -189,18 +199,32 @@ def model(
     return register
 
 
-def models_named(names: Sequence[str]) -> tuple[Model, ...]:
-    """The models of these names, each once; for no names all of them, by kind.
+def library_model(library: Kind, name: str, make: Make, about: str) -> None:
+    """Register a model that a library defines, under the library's name and its own."""
+    full = f"{library.value}.{name}"
+    if full in _library_models:
+        raise ValueError(f"there are two models called '{full}'")
+    needs = frozenset({Promise.GRADIENTS, Promise.GUARDS, Promise.RANDOM})
+    _library_models[full] = Model(full, library, make, Schedule.SMALLER_LAST_BATCH, 2, about, needs)
+
+
+def models_named(names: Sequence[str], libraries: bool = False) -> tuple[Model, ...]:
+    """The models of these names, each once; for no names all of our own, or all of libraries', by kind.
 
     Raises:
-        UnknownModelError: there is no such model.
+        UnknownModelError: there is no such model, or its library is not installed.
     """
+    known = {**_models, **_library_models}
     for name in names:
-        if name not in _models:
-            close = difflib.get_close_matches(name, _models, 3, 0.5)
-            near, known = " or ".join(f"'{one}'" for one in close), ", ".join(_models)
-            hint = f"did you mean {near}?" if near else f"choose of {known}"
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 3, 0.5)
+            near, ours = " or ".join(f"'{one}'" for one in close), ", ".join(_models)
+            hint = f"did you mean {near}?" if near else f"choose of {ours}"
             raise UnknownModelError(f"unknown model '{name}': {hint}")
     kinds = list(Kind)
-    every = sorted(_models.values(), key=lambda one: kinds.index(one.kind))
-    return tuple(_models[name] for name in dict.fromkeys(names)) if names else tuple(every)
+    every = sorted((_library_models if libraries else _models).values(), key=lambda one: kinds.index(one.kind))
+    chosen = [known[name] for name in dict.fromkeys(names)] if names else every
+    for one in chosen:
+        if one.name in _library_models and find_spec(one.kind.value) is None:
+            raise UnknownModelError(f"'{one.name}' needs {one.kind.value}: pip install 'aotcheck[models]'")
+    return tuple(chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -28,6 +29,8 @@ from aotcheck.zoo import (
 )
 from aotcheck.zoo import models as _models
 from aotcheck.zoo.isolated import Zoo, judge_models
+from aotcheck.zoo.model import LIBRARY_MODELS
+from aotcheck.zoo.models.libraries import _BATCHES, ENTRIES
 from aotcheck.zoo.run import NOT_PROMISED
 from tests.unit.zoo import planted
 
@@ -56,7 +59,7 @@ def own(make: Callable[[Place, Sequence[int]], Program]) -> Model:
 
 def test_there_are_models_of_every_kind() -> None:
     kinds = Counter(one.kind for one in MODELS.values())
-    assert set(kinds) == set(Kind)
+    assert set(kinds) == set(Kind) - {one.kind for one in LIBRARY_MODELS.values()}
     assert sum(kinds.values()) >= 30
     assert all(one.about.endswith(".") for one in MODELS.values())
 
@@ -80,6 +83,29 @@ def test_models_are_chosen_by_name_and_a_wrong_name_brings_close_ones() -> None:
         models_named(["conv_nett"])
     with pytest.raises(UnknownModelError, match=r"choose of .*maml"):
         models_named(["xyzzy"])
+
+
+# ---- models of libraries ----
+
+
+def test_the_table_of_libraries_has_models_of_each_library_and_each_kind_of_batch() -> None:
+    assert len({(one.library, one.constructor, one.batch, str(one.sizes)) for one in ENTRIES}) == len(ENTRIES) >= 40
+    assert {one.batch for one in ENTRIES} == set(_BATCHES)
+    assert list(models_named([], libraries=True)) == list(LIBRARY_MODELS.values())
+
+
+def test_a_library_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    for names in (["maml", "timm.deit"], []):
+        with pytest.raises(UnknownModelError, match=r"needs \w+: pip install 'aotcheck\[models\]'"):
+            models_named(names, libraries=True)
+
+
+@pytest.mark.parametrize("name", ["timm.deit", "transformers.gpt_neox"])
+def test_a_model_of_a_library_is_judged_as_ours_are(name: str) -> None:
+    pytest.importorskip(LIBRARY_MODELS[name].kind.value, reason="pip install 'aotcheck[models]'")
+    assert judged(LIBRARY_MODELS[name], resolve("aotcheck"), CPU).outcome is Outcome.EQUAL
+    assert judged(LIBRARY_MODELS[name], planted.doubled_gradient, CPU).outcome is Outcome.DIFFERS
 
 
 # ---- the null test ----
