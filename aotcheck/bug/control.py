@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from aotcheck.bug.script import Script
-from aotcheck.bug.trial import AGREE, NO_ERROR, shows
+from aotcheck.bug.trial import AGREE, NO_ERROR, raising_lines, shows
 
 __all__ = ["control"]
 
@@ -29,6 +29,7 @@ def control(script: Script, error: str, *, later: bool) -> str:
     deadline = time.monotonic() + _SECONDS
     parsed = {node.name: node for node in ast.parse(script.text).body if isinstance(node, ast.FunctionDef)}
     agree = "there is no error" if script.raises else "both agree"
+    raising = raising_lines(script)  # without one of these there is nothing to compare
 
     def without(node: ast.stmt) -> str:
         """Why the script does not show its difference without ``node``; empty where it does."""
@@ -45,7 +46,9 @@ def control(script: Script, error: str, *, later: bool) -> str:
     for function in ("f", "run"):
         needed: list[str] = []
         for node in _inside(parsed["f"]) if function == "f" else _around(parsed["run"]):
-            if len(needed) < _MOST and time.monotonic() < deadline and without(node) in (AGREE, NO_ERROR):
+            if node.lineno in raising or len(needed) == _MOST or time.monotonic() >= deadline:
+                continue
+            if without(node) in (AGREE, NO_ERROR):
                 needed.append(f"`{ast.get_source_segment(script.text, node)}`")
         if needed:
             said.append(f"Without the line {' or '.join(needed)} {agree}.")

@@ -15,6 +15,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from aotcheck.bug.script import NO_ERROR as NOTHING
@@ -23,7 +24,7 @@ from aotcheck.oracle import same_key
 from aotcheck.oracle.raised import Raised, raised
 from aotcheck.workers import end_group
 
-__all__ = ["AGREE", "NO_ERROR", "Fresh", "run_fresh", "shows"]
+__all__ = ["AGREE", "NO_ERROR", "Fresh", "raising_lines", "run_fresh", "shows"]
 
 AGREE = "eager and the backend agree in it"
 NO_ERROR = "it ends without an error"
@@ -52,9 +53,32 @@ def shows(script: Script, error: str) -> str:
     return f"the backend gives {scope['compiled']!s:.200} in it" if wrong else ""
 
 
+def raising_lines(script: Script) -> frozenset[int]:
+    """The lines of ``f`` at which eager raises."""
+    lines = set[int]()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(_NAME):
+            return None
+        if event == "exception" and frame.f_code.co_name == "f":
+            lines.add(frame.f_lineno)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        _executed(script.identity)
+    finally:
+        sys.settrace(before)
+    return frozenset(lines)
+
+
+_NAME = "<script "
+
+
 def _executed(text: str) -> tuple[Raised | None, dict[str, Any]]:
     scope: dict[str, Any] = {"__name__": "__main__"}
-    name = f"<script {hash(text):x}>"
+    name = f"{_NAME}{hash(text):x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -311,6 +311,7 @@ def test_a_script_that_misses_no_error_says_so() -> None:
 CONTROLS = {
     "a line": (("x0.add_(1)", "return torch.mul(x0, 2)"), "", "copies", "Without the line `x.add_(1)` both agree."),
     "a line that is all there is": (("x0.add_(1)", "return x0"), "", "copies", ""),
+    "a line that raises": (("x0.add_(1)", "x0.view((7,))", "return x0"), "", "deaf", ""),
     "no line": (("v0 = torch.add(x0, 1)", "return torch.mul(v0, 2)"), "", "doubled", ""),
     "the first call": (
         ("x0.add_(1)", "v8 = x0.clone()", "return v8"),
