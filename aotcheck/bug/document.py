@@ -91,7 +91,7 @@ _FACTS = {
 }
 
 
-_LIMITS = re.compile(r"not (?:yet )?(?:handle|implement|support|allow)|does not yet|unsupported|cannot mutate", re.I)
+_LIMITS = re.compile(r"not (?:yet )?(?:handle|implement|support)|does not yet|unsupported(?! operand)", re.I)
 _ORDINALS = {1: "second", 2: "third", 3: "fourth"}
 
 
