@@ -91,7 +91,7 @@ def test_models_are_chosen_by_name_and_a_wrong_name_brings_close_ones() -> None:
 def test_the_table_of_libraries_has_models_of_each_library_and_each_kind_of_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("aotcheck.zoo.model.find_spec", lambda name: name)  # as if they were installed
+    monkeypatch.setattr(sys.modules["aotcheck.zoo.model"], "find_spec", lambda name: name)  # as if they were installed
     assert len({(one.library, one.constructor, one.batch, str(one.sizes)) for one in ENTRIES}) == len(ENTRIES) >= 40
     assert {one.batch for one in ENTRIES} == set(_BATCHES)
     assert list(models_named([], libraries=True)) == list(LIBRARY_MODELS.values())
