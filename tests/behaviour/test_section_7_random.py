@@ -213,6 +213,16 @@ def test_seeding_a_captured_generator_runs_as_it_is(seed):
     check_session(session)
 
 
+def test_a_refusal_beside_a_captured_generator_is_a_refusal_and_leaves_it():
+    generator = torch.Generator().manual_seed(5)
+    torch.rand(3, generator=generator)
+    state = generator.get_state()
+    with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
+        aotcheck.aot_function(lambda x: (generator.device, x * x.sum().item())[1])(plain(3))
+    assert torch.equal(state, generator.get_state())
+    assert generator.initial_seed() == 5
+
+
 # -- the backward ----------------------------------------------------------------------------------------
 
 

@@ -218,6 +218,7 @@ class Before:
         for g, state, untouched in self._states:
             drawn |= not _equal(_state_of(g), untouched)
             _set_state(g, state)
+        self._states = [(g, state, state) for g, state, _ in self._states]
         return drawn
 
     def put_back_contexts(self) -> bool:
