@@ -137,16 +137,21 @@ def processes(*preloaded: str) -> BaseContext:
     """
     forkserver.set_forkserver_preload(["aotcheck.forked", "torch", DYNAMO, *preloaded])
     resource_tracker.ensure_running()  # which the server's start would do, and let Ctrl-C through again
-    with _no_interrupt(), _one_thread():
+    with _no_interrupt(), _for_workers():
         forkserver.ensure_running()
     return _Context()
 
 
+_OF_WORKERS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""One thread: there is a worker for each core. And what the server imports may ask whether there is a GPU, which else
+opens it: a process that is forked after that cannot use it any more."""
+
+
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Start processes whose libraries compute on one thread: there is a worker for each core."""
+def _for_workers() -> Iterator[None]:
+    """Start processes with the environment of workers."""
     environment = dict(os.environ)
-    os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    os.environ.update(_OF_WORKERS)
     try:
         yield
     finally:

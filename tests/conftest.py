@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -54,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         dest = f"aotcheck-{option.name}".replace("-", "_")
         same = f"short for --aotcheck-{option.name}"
-        group.addoption(f"--{option.name}", dest=dest, type=option.type, default=argparse.SUPPRESS, help=same)
+        group.addoption(f"--{option.name}", dest=dest, type=option.type, default=option.default, help=same)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -93,6 +93,13 @@ class Promise(Enum):
     """What eager refuses, the backend refuses by the same type of exception. Left out programs: those that eager
     refuses in a call."""
 
+    ORDER_IN_LISTS = "order in lists"
+    """An op that writes a list of tensors (``_foreach_*_``) writes one after the other, also those that share memory.
+
+    Left out programs: those that give such an op tensors that share memory. Eager itself promises it on the CPU alone:
+    on a GPU one kernel writes all of them at once.
+    """
+
     MODULES = "modules"
     """A module that a function closes over is compiled with the parameters and buffers that it has in each call.
 

@@ -38,6 +38,7 @@ JUDGED_WHOLE = frozenset(
         Promise.CONSTANTS,
         Promise.PYTREES,
         Promise.ERRORS,
+        Promise.ORDER_IN_LISTS,
     }
 )
 """The promises without which some programs are left out whole."""
@@ -114,8 +115,13 @@ class _Ops(FillUndefined):
         if isinstance(func, OpOverload):
             if torch.Tag.nondeterministic_seeded in func.tags:
                 self.watch.found.add(Promise.RANDOM)
-            if any(storage_key(t) in self.given for t in _written(func, args, kwargs or {})):
+            written = list(_written(func, args, kwargs or {}))
+            if any(storage_key(t) in self.given for t in written if not held(t)):
                 self.written()
+            if len(written) > 1:
+                keys = [key for t in _tensors((args, kwargs)) for key in _keys(t)]
+                if len(keys) > len(set(keys)):
+                    self.watch.found.add(Promise.ORDER_IN_LISTS)
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.watch.tensors(list(_tensors(result)))
         return result
@@ -132,7 +138,12 @@ def _written(func: Any, args: Sequence[object], kwargs: dict[str, object]) -> It
     for index, argument in enumerate(schema_of(func).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[index] if index < len(args) else kwargs.get(argument.name)
-            yield from (t for t in _tensors(value) if not held(t))
+            yield from _tensors(value)
+
+
+def _keys(t: torch.Tensor) -> list[int]:
+    """The storages that a tensor, or what a wrapper holds, lies in."""
+    return [key for _, inner in held(t) for key in _keys(inner)] or [storage_key(t)]
 
 
 def _leaves(tree: object) -> list[object]:
@@ -172,9 +183,11 @@ def needs(
         program: with the steps that the backend is asked for.
         eager: what eager shows.
         promises: the backend's.
-        device: where it runs.
+        device: where it runs; what eager does not promise there, no backend has to.
     """
     missing = JUDGED_WHOLE - promises
+    if device.type != "cpu":
+        missing |= {Promise.ORDER_IN_LISTS}
     if not missing:
         return ()
     watch = Watch()

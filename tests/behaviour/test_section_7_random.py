@@ -398,3 +398,23 @@ def test_a_transformer_layer_that_drops_out(first):
             yield y, [p.grad.clone() for p in layer.parameters()]
 
     check_session(session, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_draws_again_for_other_values(reentrant):
+    """Its second run has other running statistics, and the caller has drawn meanwhile."""
+
+    def session(compile):
+        torch.manual_seed(3)
+        x = leaf(6, 4)
+        net = nn.BatchNorm1d(4).to(x.device)
+
+        def body(x):
+            return torch.native_dropout(net(x), 0.5, True)[0]
+
+        y = compile(lambda x: checkpoint(body, x * 2, use_reentrant=reentrant))(x)
+        drawn = torch.rand(2, device=x.device)
+        backward(y)
+        yield y, drawn, torch.rand(2, device=x.device), x.grad, net.running_mean
+
+    check_session(session, rtol=1e-6)

@@ -25,6 +25,7 @@ from aotcheck.program import (
     Backward,
     Hook,
     HookKind,
+    ListExpr,
     Literal,
     Of,
     Program,
@@ -39,6 +40,7 @@ from aotcheck.report.jsonl import load_events
 from tests.meta import planted
 from tests.meta.small import DOUBLE, INPUT, MUTATES, OUTPUT, REFUSED, TRAINED, VIEW, X, op, pair, program
 from tests.meta.test_oracles_fire import COMPLEX, LIST_RETURNED, RANDOM, SLICED, TAGGED, TRANSPOSED, TWICE, WITH_NONE
+from tools.faulty.ops import foreach_writes_each_tensor_once
 
 CPU = torch.device("cpu")
 Function = Callable[..., Any]
@@ -98,6 +100,10 @@ HOOKED = program(
 PROBED = program(op("v0", "Tensor.view", X, TupleExpr((Literal(2), Literal(2)))), steps=(OUTPUT, INPUT))
 SAME_VALUES = program(op(None, "Tensor.mul_", X, 1), op("v0", "torch.neg", X))
 LEAF_WRITTEN = program(op(None, "Tensor.mul_", X, 2), op("v0", "torch.neg", X), requires_grad=True)
+LISTED = program(op(None, "torch._foreach_add_", ListExpr((X, X)), 1), op("v0", "torch.neg", X))
+WRAPPERS_LISTED = program(
+    op("v0", "wrapped.tagged", X), op(None, "torch._foreach_add_", ListExpr((Ref("v0"), Ref("v0"))), 1)
+)
 CAST = program(op("v0", "Tensor.double", X), op("v1", "Tensor.float", Ref("v0")), outputs=Ref("v1"))
 
 
@@ -137,6 +143,8 @@ BROKEN = {
     "returns a list for a tuple": Broken(Promise.CONTAINERS, planted.on_result(list), TWICE, Outcome.AGREES),
     "no lists": Broken(Promise.PYTREES, refuses_containers, LIST_RETURNED),
     "raises another type": Broken(Promise.ERRORS, planted.mistypes, REFUSED),
+    "writes a list at once": Broken(Promise.ORDER_IN_LISTS, foreach_writes_each_tensor_once, LISTED),
+    "writes a list of wrappers at once": Broken(Promise.ORDER_IN_LISTS, planted.raises(TypeError("no")), WRAPPERS_LISTED),
 }
 
 

@@ -337,12 +337,6 @@ class Trace:
         self.values.append(v)
         return v
 
-    def effects_since(self, count: int) -> list[Value]:
-        """Take away the effects after the first ``count``, which are another graph's."""
-        taken = self.effects[count:]
-        del self.effects[count:]
-        return taken
-
 
 def ancestors(roots: Iterable[Value | None]) -> set[Value]:
     """Every value that one of ``roots`` is computed from, roots included."""

@@ -49,8 +49,14 @@ def original_of(op: Any) -> Any:
     return next((original for original, form in _forms.items() if form.call is op and not form.first), op)
 
 
+WRITES_UNSAID = {aten.cudnn_batch_norm.default: ["running_mean", "running_var"]}
+"""Ops that write arguments of which their schemas do not say so."""
+
+
 def written_names(op: Any) -> list[str]:
-    """The arguments that ``op`` says it writes."""
+    """The arguments that ``op`` writes."""
+    if op in WRITES_UNSAID:
+        return WRITES_UNSAID[op]
     arguments = _torch.schema_of(op).arguments
     return [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
 
@@ -88,7 +94,7 @@ def _register(op: Any, fresh: tuple[int, ...]) -> Any:
     schema = _torch.schema_of(op)
     written = written_names(op)
     taken, arguments, returns = _declared(schema)
-    returned = [returns[k] for k in fresh] + [arguments[name] for name in written]
+    returned = [returns[k] for k in fresh] + [arguments[name].rstrip("?") for name in written]
     name = re.sub(r"\W", "_", f"functional_{op.namespace}_{_torch.op_name(op)}_{_torch.overload_name(op)}")
     tags = tuple([tag for tag in op.tags if tag.name != "out"])  # it writes nothing
     _library.define(f"{name}(*, {', '.join(taken)}) -> ({', '.join(returned)})", tags=tags)

@@ -113,14 +113,14 @@ _PATIENCE = 60.0
 class _Drawing:
     """See :meth:`Tracer.drawing`. One thread at a time: generators are the process's, and marked by one trace."""
 
-    __slots__ = ("_alone", "_before", "_draws")
+    __slots__ = ("_alone", "_before", "_draws", "_later")
 
-    def __init__(self, draws: Sequence[Draws]) -> None:
-        self._draws = draws
+    def __init__(self, draws: Sequence[Draws], later: bool) -> None:
+        self._draws, self._later = draws, later
 
     def __enter__(self) -> None:
         self._alone = _marking.acquire(timeout=_PATIENCE)
-        self._before = [draws.begin() for draws in self._draws]
+        self._before = [draws.begin(self._later) for draws in self._draws]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -578,9 +578,9 @@ class Tracer(_torch.TorchDispatchMode):
         given = [a for a in (*args, *kwargs.values()) if type(a) is Value and a in self.draws]
         return self.draws[given[0] if given else None]
 
-    def drawing(self) -> contextlib.AbstractContextManager[None]:
-        """See Note [Draws]; inside, the generators are ours."""
-        return _Drawing(list(self.draws.values()))
+    def drawing(self, later: bool = False) -> contextlib.AbstractContextManager[None]:
+        """See Note [Draws]; inside, the generators are ours. ``later``: for a backward."""
+        return _Drawing(list(self.draws.values()), later)
 
     # -- pure ops
 

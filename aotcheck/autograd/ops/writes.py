@@ -13,8 +13,8 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, getitem
-from aotcheck.autograd.ops import foretold, layouts, lazy_bits, overlap, pure_ops
-from aotcheck.autograd.ops.functional_forms import form_of, written_names
+from aotcheck.autograd.ops import foretold, layouts, lazy_bits, no_meta, overlap, pure_ops
+from aotcheck.autograd.ops.functional_forms import WRITES_UNSAID, form_of, written_names
 from aotcheck.autograd.ops.random_order import Order, inverse, order_of
 from aotcheck.autograd.ops.twins import Kind, OpInfo, foreach_element_op, info_of, writes_are_order_free
 from aotcheck.autograd.replicas.replicas import Replica
@@ -211,7 +211,10 @@ def by_form(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwar
     _check_apart(func, written, tensors_in(args, kwargs))
     values = {name: tracer.value_of(a) for name, a in given.items()}
     places = [geometry_of(t) for t in written]
-    out = tracer.run(func, args, kwargs) if schema.returns else None
+    if func in WRITES_UNSAID:  # a meta kernel knows nothing of the memory that cuDNN reserves for the backward
+        out = no_meta.results_of(func, args, kwargs)
+    else:
+        out = tracer.run(func, args, kwargs) if schema.returns else None
     if [geometry_of(t) for t in written] != places:
         raise UnsupportedError("op without a functional form", f"{func} changes the geometry of an argument")
     value = tracer.call(form.call, form.first, values, random=info.random)
@@ -246,8 +249,11 @@ def _check_apart(func: Any, written: list[Tensor], passed: list[Tensor]) -> None
 def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Running statistics are written in training whatever the schema says; the functional form returns them."""
     name = _torch.op_name(func)
-    if name == "_batch_norm_with_update":
+    updating = name == "cudnn_batch_norm" and args[3] is not None and args[4] is not None and bool(args[5])
+    if name == "_batch_norm_with_update" or updating:
         return by_form(tracer, func, info_of(func), args, kwargs)
+    if name == "cudnn_batch_norm":
+        return pure_ops.pure(tracer, func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
     if name not in ("native_batch_norm", "_native_batch_norm_legit") or kwargs:
         raise UnsupportedError("batch norm variant", str(func))
     if len(args) != 8:

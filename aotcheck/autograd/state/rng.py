@@ -78,10 +78,14 @@ def _looks_at_geometry(op: Any) -> bool:
 
 @dataclasses.dataclass(eq=False)
 class _Position:
-    """A moment in the sequence of draws: the one ``after`` a value was computed, and what was drawn from there on."""
+    """A moment in the sequence of draws: the one ``after`` a value was computed, and what was drawn from there on.
+
+    ``later`` is one in a backward, before which the caller may have drawn.
+    """
 
     states: list[Tensor]
     after: Value | None
+    later: bool
     draws: list[tuple[Value, _Position]] = dataclasses.field(default_factory=list)
     saved: Value | None = None
 
@@ -100,13 +104,16 @@ class Draws:
         self._reached: _Position  # where the generator is when the graph has run so far
         self._unnoted: list[int] = []  # the seeds with which tracing began, until that state is noted
         self._began_after: Value | None = None
+        self._later = False
         self._numbers: dict[Value, int] = {}
         self._numbered: dict[Any, int] = {}
 
     # -- a stretch of tracing
 
-    def begin(self) -> list[Tensor]:
-        """Tracing begins or goes on, at a moment of which nothing is known. Returns the generators' states."""
+    def begin(self, later: bool) -> list[Tensor]:
+        """Tracing begins, or goes on ``later`` in a backward, at a moment of which nothing is known. Returns the
+        generators' states."""
+        self._later = later
         before = [g.get_state() for g in self.generators]
         self._unnoted = [next(_marks) for _ in self.generators]
         for g, mark in zip(self.generators, self._unnoted, strict=True):
@@ -151,8 +158,9 @@ class Draws:
         here = self._here()
         for value, following in here.draws:
             if value.op is op and self._looked_at(op, args, kwargs) == self._looked_at(op, value.args, value.kwargs):
-                self._put(following)
-                return value
+                if value in self.trace.effects:  # one that another backward drew is in that one's graph alone
+                    self._put(following)
+                    return value
         if here is not self._reached:
             self._go_to(here)
         return None
@@ -176,7 +184,7 @@ class Draws:
 
     def _note(self, after: Value | None) -> _Position:
         states, name = self._now()
-        position = self._known[name] = _Position(states, after)
+        position = self._known[name] = _Position(states, after, self._later)
         return position
 
     def _here(self) -> _Position:
@@ -200,7 +208,8 @@ class Draws:
             saved.device = torch.device("cpu")
             values = self.trace.values
             values.insert(0 if position.after is None else values.index(position.after) + 1, saved)
-            self.trace.states.append(saved)
+            if not position.later:
+                self.trace.states.append(saved)
         self.trace.effects.append(self.trace.call(_set, (position.saved, *handle)))
         self._reached = position
 

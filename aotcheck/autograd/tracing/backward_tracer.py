@@ -170,7 +170,7 @@ class BackwardTracer:
             Substitution(self.captured, self._tracer, self.not_used) as substitution,
             _torch.ToldOfFunctions(asked=self._tracer.kernels.note_asked, exchange=substitution.exchange),
             self.swapping(),
-            self._tracer.drawing(),
+            self._tracer.drawing(later=True),
         ):
             if self._tracer.kernels.reshaped_leaves:
                 settle_accumulators(self._tracer)
