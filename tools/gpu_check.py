@@ -22,6 +22,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import aotcheck.zoo.models  # noqa: F401  # they register themselves
+from aotcheck.zoo import models_named
+
 ROOT = Path(__file__).resolve().parents[1]
 BUDGET = 400.0
 """Seconds for all steps; what is left to seven minutes is for starting and packing."""
@@ -34,8 +37,9 @@ class Step:
     Args:
         name: of its row in the table, and of its files.
         share: of the time that is left, in comparison with the shares of the steps after it.
-        amount: how many programs; of the tests, which part of their files in percent.
-        backend: what the programs run on; empty for the tests.
+        amount: how many programs; of the tests, which part of their files in percent; of the zoo, at most how many
+            models.
+        backend: what the programs or models run on; empty for the tests.
         ours: whether what it finds is wrong of ours. What it finds on torch's compilers is told and fails nothing.
     """
 
@@ -47,10 +51,11 @@ class Step:
 
 
 STEPS = (
-    Step("aotcheck", 5, 2000, "aotcheck"),
+    Step("zoo", 2, 200, "aotcheck"),
+    Step("aotcheck", 3, 2000, "aotcheck"),
     Step("tests", 5, 100),
     Step("aot_eager", 2, 300, "aot_eager", ours=False),
-    Step("inductor", 3, 100, "inductor", ours=False),
+    Step("inductor", 4, 100, "inductor", ours=False),
 )
 
 
@@ -74,6 +79,10 @@ def scaled(step: Step, scale: float) -> Step:
 
 def command_of(step: Step, device: str, jobs: int, seconds: float, work: Path) -> list[str]:
     """The command line of a step that may take so many ``seconds``."""
+    if step.name == "zoo":
+        names = [model.name for model in models_named(())][: step.amount]
+        options = ["--device", device, "--jobs", str(jobs), "--timeout", f"{max(5, int(seconds) // 2)}s", "--json"]
+        return [sys.executable, "-W", "ignore", "-m", "aotcheck.cli", "zoo", "--models", ",".join(names), *options]
     if step.backend:
         options = ["--device", device, "--examples", str(step.amount), "--time", f"{max(5, int(seconds))}s"]
         options += ["--jobs", str(jobs), "--no-minimize"]
@@ -104,10 +113,13 @@ def run(step: Step, device: str, jobs: int, seconds: float, work: Path) -> Shown
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     text = log.read_text(encoding="utf-8", errors="replace")
-    read = read_fuzz(work / step.name / "run.jsonl") if step.backend else read_tests(text)
-    judged, found = read
+    if step.name == "zoo":
+        judged, found = read_zoo(text)
+    else:
+        judged, found = read_fuzz(work / step.name / "run.jsonl") if step.backend else read_tests(text)
     ended = ended_as(step, code, judged, text)
     asked = f"{step.amount} programs" if step.backend else f"the tests of {step.amount}% of the files"
+    asked = "every model" if step.name == "zoo" else asked
     return Shown(step.name, judged, asked, found, step.ours, ended, round(time.monotonic() - began, 1))
 
 
@@ -119,7 +131,17 @@ def ended_as(step: Step, code: int | None, judged: int, text: str) -> str:
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing was printed")
         return f"exit code {code}: {last}"
     done = re.search(r"^done: ", text, re.MULTILINE)  # programs that are equal are judged once
-    return "its time was over" if step.backend and not done else ""
+    return "its time was over" if step.backend and step.name != "zoo" and not done else ""
+
+
+def read_zoo(log: str) -> tuple[int, tuple[str, ...]]:
+    """How many models a run judged, and which differ or fail, from what ``--json`` printed."""
+    try:
+        results = json.loads(log[log.index("{\n") :])["models"]
+    except ValueError:
+        return 0, ()
+    wrong = [r for r in results if r["outcome"] in ("differs", "error")]
+    return len(results), tuple(f"{r['model']}: {r['outcome']}: {r['reason']}" for r in wrong)
 
 
 def read_fuzz(events: Path) -> tuple[int, tuple[str, ...]]:

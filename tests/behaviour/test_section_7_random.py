@@ -400,21 +400,47 @@ def test_a_transformer_layer_that_drops_out(first):
     check_session(session, rtol=1e-4)
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_a_checkpoint_draws_again_for_other_values(reentrant):
-    """Its second run has other running statistics, and the caller has drawn meanwhile."""
+def test_what_checkpoints_draw_again_for_other_values(reentrant, blocks):
+    """Their second runs have other running statistics, and the caller has drawn meanwhile."""
 
     def session(compile):
         torch.manual_seed(3)
         x = leaf(6, 4)
         net = nn.BatchNorm1d(4).to(x.device)
 
-        def body(x):
+        def block(x):
             return torch.native_dropout(net(x), 0.5, True)[0]
 
-        y = compile(lambda x: checkpoint(body, x * 2, use_reentrant=reentrant))(x)
+        def f(x):
+            for _ in range(blocks):
+                x = x * 2 + checkpoint(block, x, use_reentrant=reentrant)
+            return x
+
+        y = compile(f)(x)
         drawn = torch.rand(2, device=x.device)
         backward(y)
         yield y, drawn, torch.rand(2, device=x.device), x.grad, net.running_mean
+
+    check_session(session, rtol=1e-5)
+
+
+def test_a_checkpoint_that_draws_otherwise_the_second_time():
+    """What comes after what it draws otherwise is no repetition either."""
+
+    def session(compile):
+        torch.manual_seed(3)
+        x = leaf(4)
+        runs = []
+
+        def block(x):
+            runs.append(1)
+            y = x * torch.rand(4 if len(runs) % 2 else 2, device=x.device).sum()
+            return y * torch.rand(4, device=x.device)
+
+        y = compile(lambda x: checkpoint(block, x.sin(), use_reentrant=False))(x)
+        backward([y])
+        yield y, torch.rand(2, device=x.device), x.grad
 
     check_session(session, rtol=1e-6)

@@ -170,7 +170,10 @@ class Draws:
         self.trace.drawn.add(value)
         with _torch.without_modes():
             for g in self.generators:
-                torch.empty(1, device=g.device).uniform_(generator=g)
+                if self._reached.draws:  # something else was drawn here before: it led to another state
+                    g.manual_seed(next(_marks))
+                else:
+                    torch.empty(1, device=g.device).uniform_(generator=g)
         following = self._note(value)
         self._reached.draws.append((value, following))
         self._reached = following

@@ -10,19 +10,41 @@ import pytest
 import torch
 
 from tools import gpu_check
-from tools.gpu_check import STEPS, Shown, Step, ended_as, exit_code, main, read_fuzz, read_tests, run, scaled, table
+from tools.gpu_check import (
+    STEPS,
+    Shown,
+    Step,
+    ended_as,
+    exit_code,
+    main,
+    read_fuzz,
+    read_tests,
+    read_zoo,
+    run,
+    scaled,
+    table,
+)
 
 CLEAN_STEP = Step("aotcheck", 5, 20, "aotcheck")
 CLEAN = Shown("aotcheck", 20, "20 programs", (), True, "", 1.0)
 
 
 def test_on_the_cpu_it_runs_and_leaves_its_table_and_its_logs(tmp_path: Path):
-    options = ["--device", "cpu", "--scale", "0.001", "--jobs", "1", "--steps", "aotcheck"]
+    options = ["--device", "cpu", "--scale", "0.001", "--jobs", "1", "--steps", "zoo,aotcheck"]
     assert main([*options, "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]) == 0
     assert "| aotcheck | 2 | 2 programs | 0 | done |" in (tmp_path / "out" / "summary.md").read_text()
-    assert json.loads((tmp_path / "out" / "steps.jsonl").read_text())["judged"] == 2
+    assert "| zoo | 1 | every model | 0 | done |" in (tmp_path / "out" / "summary.md").read_text()
+    zoo, fuzz = map(json.loads, (tmp_path / "out" / "steps.jsonl").read_text().splitlines())
+    assert (zoo["judged"], fuzz["judged"]) == (1, 2)
     with tarfile.open(tmp_path / "out" / "findings.tar.gz") as archive:
         assert {"aotcheck.log", "aotcheck/run.jsonl"} <= {*archive.getnames()}
+
+
+def test_models_that_differ_are_told_and_a_log_that_was_cut_off_has_none():
+    models = [{"model": "a", "outcome": "differs", "reason": "x"}, {"model": "b", "outcome": "refused"}]
+    log = "a warning\n" + json.dumps({"models": models}, indent=2)
+    assert read_zoo(log) == (2, ("a: differs: x",))
+    assert read_zoo(log[:-9]) == (0, ())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -45,8 +67,8 @@ def test_what_is_done_is_on_disk_before_the_next_step(tmp_path: Path, monkeypatc
         main(["--device", "cpu", "--out", str(tmp_path), "--work", str(tmp_path / "work"), "--budget", "300"])
     text = (tmp_path / "summary.md").read_text()
     assert "| tests | 1 | 1 program | 1 | done |" in text and "| aot_eager |  |  |  | not yet |  |" in text
-    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 2
-    assert given == pytest.approx([100, 150, 120], abs=5)  # of what is left, by share
+    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 3
+    assert given == pytest.approx([38, 64, 136, 100], abs=5)  # of what is left, by share
 
 
 def test_a_step_whose_time_is_over_is_ended_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -98,4 +120,4 @@ def test_the_exit_code_tells_of_what_is_ours_and_of_what_could_not_run(shown: li
 def test_findings_of_torch_are_told_as_such():
     found = Shown("inductor", 9, "programs", ("it differs",), False, "", 1.0)
     assert "## inductor: found in torch" in table([CLEAN, found], STEPS, "# head")
-    assert [scaled(s, 0.01).amount for s in STEPS] == [20, 1, 3, 1]
+    assert [scaled(s, 0.01).amount for s in STEPS] == [2, 20, 1, 3, 1]
