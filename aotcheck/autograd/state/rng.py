@@ -157,10 +157,11 @@ class Draws:
         """The value that this very draw gave before; None, with the graph's generator in place, if it is new."""
         here = self._here()
         for value, following in here.draws:
-            if value.op is op and self._looked_at(op, args, kwargs) == self._looked_at(op, value.args, value.kwargs):
-                if value in self.trace.effects:  # one that another backward drew is in that one's graph alone
-                    self._put(following)
-                    return value
+            if value.op is not op or value not in self.trace.effects:  # then it is in another backward's graph alone
+                continue
+            if self._looked_at(op, args, kwargs) == self._looked_at(op, value.args, value.kwargs):
+                self._put(following)
+                return value
         if here is not self._reached:
             self._go_to(here)
         return None
