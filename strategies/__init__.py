@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from aotcheck.program import Program
 from aotcheck.program.ops import Group
 
-from .profile import DTYPES, Family, Profile, Training, Writes
+from .profile import DTYPES, Family, Profile, Training, Usage, Writes
 from .programs import programs
+from .realistic import profile as _realistic
+from .realistic import realistic
 from .undrawn import undrawn
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Family",
     "Profile",
     "Training",
+    "Usage",
     "Writes",
     "backwards",
     "functional_training",
@@ -24,6 +27,7 @@ __all__ = [
     "local_writes",
     "mixed",
     "programs",
+    "realistic",
     "settled",
     "storages",
 ]
@@ -114,6 +118,7 @@ UNDRAWN = {
     "settled": undrawn(_SETTLED),
     "inference": undrawn(_INFERENCE),
     "functional_training": undrawn(_FUNCTIONAL_TRAINING),
+    "realistic": undrawn(_realistic()),
     "local_writes": undrawn(_LOCAL_WRITES) & undrawn(_LOCAL_WRITES_UNTRAINED),
 }
 """By strategy, the traits that it never draws: no campaign aims at them or counts them as missing."""

@@ -15,7 +15,9 @@ Note [No mutations]
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 __all__ = ["Chooser"]
@@ -48,6 +50,11 @@ class Chooser:
     def one(self, options: Sequence[T]) -> T:
         """One of ``options``."""
         return options[self.below(len(options))]
+
+    def weighted(self, options: Sequence[tuple[T, int]]) -> T:
+        """One of ``options``, as often as its weight says; shrinks to the first."""
+        ends = list(accumulate(weight for _, weight in options))
+        return options[bisect_right(ends, self.below(ends[-1]))][0]
 
     def chance(self, percent: int) -> bool:
         """True in ``percent`` of 100 draws; shrinks to False."""

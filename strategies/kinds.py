@@ -56,11 +56,13 @@ class Arguments:
 
     # -- helpers
 
-    def pick(self, fits: Callable[[torch.Tensor], bool]) -> tuple[str, torch.Tensor]:
-        """A named tensor that fits."""
+    def pick(self, fits: Callable[[torch.Tensor], bool], chained: bool = False) -> tuple[str, torch.Tensor]:
+        """A named tensor that fits; where statements are ``chained``, mostly what was made last, or the first."""
         found = [(name, t) for name, t in self.state.tensors() if fits(t)]
         if not found:
             raise Impossible
+        if chained and self.choose.chance(80):
+            return found[0] if found[-1][0] in self.state.params else found[-1]
         return self.choose.one(found)
 
     def writable(self, t: torch.Tensor, keyword: bool = False) -> bool:
@@ -124,7 +126,7 @@ class Arguments:
             self.writable(t) for _, t in self.state.tensors() if fits(t)
         ):
             self.made("Tensor.clone", self.ref(fits))  # something to write
-        name, self.self_ = self.pick(lambda t: fits(t) and self.writable(t))
+        name, self.self_ = self.pick(lambda t: fits(t) and self.writable(t), chained=self.state.selection.usual)
         return Ref(name)
 
     def scalar(self) -> Expr:
@@ -178,14 +180,25 @@ class Arguments:
 
         return self.ref(lambda t: fits(t) and self.writable(t, keyword=True))
 
+    def sized(self, *size: int | None) -> Expr:
+        """A tensor of this size, with any length where it says None; real programs take one that they have."""
+        if self.state.selection.usual:
+            alike = [
+                size_of(t) for _, t in self.state.tensors() if t.dtype == self.self_.dtype and t.dim() == len(size)
+            ]
+            known = [s for s in alike if all(n in (None, m) for n, m in zip(size, s, strict=True))]
+            if known:
+                return self.tensor_of(self.choose.one(known))
+        return self.tensor_of(tuple(self.choose.between(1, 3) if n is None else n for n in size))
+
     def mat(self) -> Expr:
-        return self.tensor_of((self.shape()[-1], self.choose.between(1, 3)))
+        return self.sized(self.shape()[-1], None)
 
     def mat_t(self) -> Expr:
-        return self.tensor_of((self.choose.between(1, 3), self.shape()[-1]))
+        return self.sized(None, self.shape()[-1])
 
     def bmat(self) -> Expr:
-        return self.tensor_of((self.shape()[0], self.shape()[-1], self.choose.between(1, 3)))
+        return self.sized(self.shape()[0], self.shape()[-1], None)
 
     def left(self) -> Expr:
         self.length = self.choose.between(1, 3)
@@ -445,7 +458,8 @@ class Arguments:
         return DType(self.choose.one(selected))
 
     def conv_weight(self) -> Expr:
-        return self.tensor_of((self.choose.between(1, 2), self.shape()[1], 1, 1))
+        usual = self.state.selection.usual
+        return self.sized(None if usual else self.choose.between(1, 2), self.shape()[1], 1, 1)
 
     def bias(self) -> Expr:
         before = evaluate(self.drawn[-1], self.state.env)

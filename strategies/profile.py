@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
 from aotcheck.program.ops import Group
 
 from .names import one_of, paths_named
 
-__all__ = ["DTYPES", "Family", "Profile", "Training", "Writes"]
+__all__ = ["DTYPES", "Family", "Profile", "Training", "Usage", "Writes"]
 
 DTYPES = frozenset(
     {
@@ -67,6 +67,28 @@ class Family(StrEnum):
     WRAPPER = auto()
 
 
+Shares = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How often what occurs in programs that people write: names and shares, the most frequent first.
+
+    Attributes:
+        ops: by path; a path that the grammar lacks is not drawn.
+        dtypes: of arguments.
+        layouts: of arguments.
+        ranks: how many dimensions tensors have.
+        idioms: what :class:`strategies.practice.Practice` does, each in so many of 10,000 programs.
+    """
+
+    ops: Shares
+    dtypes: Shares
+    layouts: Shares
+    ranks: Shares
+    idioms: Shares
+
+
 @dataclass(frozen=True)
 class Profile:
     """How programs are drawn; percentages of programs.
@@ -103,6 +125,7 @@ class Profile:
         favoured: those of them that are drawn three times as often as they would be.
         inputs: the families of arguments.
         dtypes: the dtypes of arguments and of all that a body makes of them.
+        usage: how often what is drawn, in place of all shares above but ``statements``; None for those.
 
     Raises:
         UnknownOpError: no op is called so; the message has those with a similar name.
@@ -135,6 +158,7 @@ class Profile:
     favoured: AbstractSet[Group] = frozenset()
     inputs: AbstractSet[Family] = frozenset(Family)
     dtypes: AbstractSet[str] = DTYPES
+    usage: Usage | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in (*(self.ops or ()), *self.without_ops):

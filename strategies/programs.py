@@ -25,14 +25,15 @@ from aotcheck.program import (
     evaluate,
 )
 from aotcheck.program.memory import address, fits
-from aotcheck.program.ops import Group, find
+from aotcheck.program.ops import Group, Op, find
 
 from .arguments import Impossible, draw_arguments
 from .calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
 from .chooser import Chooser
 from .families import draw_inputs
-from .idioms import draw_idiom
+from .idioms import Idiom, draw_idiom
 from .plans import Sides
+from .practice import Practice
 from .profile import Profile, Training
 from .refusals import draw_refusal
 from .selection import Selection, selection_of
@@ -120,8 +121,10 @@ def _draw_groups(
 class _Drawer:
     """One program in the making."""
 
-    def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs, wrappers: bool) -> None:
-        self.choose, self.profile, self.wrappers = choose, profile, wrappers
+    def __init__(
+        self, choose: Chooser, profile: Profile, inputs: Inputs, wrappers: bool, practice: Practice | None = None
+    ) -> None:
+        self.choose, self.profile, self.wrappers, self.practice = choose, profile, wrappers, practice
         self.refuse = choose.likely(profile.refused, "end:refused")
         selection = selection_of(profile)
         self.inexact = choose.likely(profile.inexact, "context:block-autocast") or selection.only_rounds
@@ -134,7 +137,24 @@ class _Drawer:
     def body(self) -> None:
         """Draw the statements."""
         with suppress(Ended):
-            self.statements()
+            if self.practice:
+                self.usual(self.practice)
+            else:
+                self.statements()
+
+    def usual(self, practice: Practice) -> None:
+        """Draw statements as often as they are used, what people do in between."""
+        self.unnest()
+        idioms = practice.idioms()
+        wanted = self.choose.between(2, self.profile.statements)
+        tries, kept = 0, 0
+        while (kept < wanted and tries < 3 * wanted) or idioms:
+            tries += 1
+            if idioms and (kept >= wanted or tries >= 3 * wanted or self.choose.chance(30)):
+                with suppress(Impossible, *EXPECTED):
+                    idioms.pop(0)(Idiom(self.choose, self.state))
+            else:
+                kept += self.statement(self.state.selection.by_usage(self.choose), late=False)
 
     def statements(self) -> None:
         """Draw one after the other, until there are enough or eager refuses one."""
@@ -163,7 +183,7 @@ class _Drawer:
             tries += 1
             if self.choose.likely(self.profile.idioms, "op:out", "op:swap", "op:data"):
                 kept += draw_idiom(self.choose, self.state, self.inside)
-            elif self.statement(self.choose.toward(groups, _of_group_traits), kept >= wanted // 2):
+            elif self.statement(self.op_of(self.choose.toward(groups, _of_group_traits)), kept >= wanted // 2):
                 kept += 1
             while self.state.blocks and ends[len(self.state.blocks) - 1] <= tries:
                 self.state.close()
@@ -193,11 +213,14 @@ class _Drawer:
                             for i in range(len(inner)):
                                 self.state.bind(OpCall(self.state.fresh(), "getitem", (Ref(name), Literal(i))))
 
-    def statement(self, group: Group, late: bool) -> bool:
-        """Draw one statement of a group; whether it was kept."""
-        op = self.choose.toward(
+    def op_of(self, group: Group) -> Op:
+        """Draw an op of a group."""
+        return self.choose.toward(
             self.state.selection.of_group(group, self.inexact), lambda op: _OF_PATH.get(op.path, ())
         )
+
+    def statement(self, op: Op, late: bool) -> bool:
+        """Draw one statement of an op; whether it was kept."""
         try:
             args, kwargs = draw_arguments(self.choose, self.state, op)
         except (Impossible, *EXPECTED):
@@ -296,8 +319,10 @@ class _Drawer:
     def program(self) -> Program:
         """Draw everything else."""
         self.body()
-        outputs, state = self.outputs(), self.state
+        outputs, state = self.practice.outputs(self.state) if self.practice else self.outputs(), self.state
         program = Program(state.params, tuple(state.body), outputs, (Call(state.inputs, state.mode),))
+        if self.practice:
+            return self.practice.loop(program)
         tensors, roots = arity(outputs, state.env)
         trained = sum(t.requires_grad for t in state.named.values())
         sides = Sides(tensors, roots, len(state.params), trained)
@@ -313,6 +338,9 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
+            if profile.usage:
+                practice = Practice(choose, profile.usage)
+                return _Drawer(choose, profile, practice.inputs, wrappers=False, practice=practice).program()
             wrappers = profile.wrappers > 0 and choose.likely(profile.wrappers, *_NEED_WRAPPERS)
             inputs = draw_inputs(choose, wrappers, profile)
             match profile.training:

@@ -12,6 +12,7 @@ from aotcheck.program import OpCall, evaluate
 from aotcheck.program.memory import address, tensors_of
 from aotcheck.program.ops import Group, Kind, Op, Work, find, ops
 
+from .chooser import Chooser
 from .names import paths_named
 from .profile import DTYPES, Profile, Training, Writes
 
@@ -55,6 +56,9 @@ class Selection:
         every = tuple(ops())
         self.ops = tuple(op for op in every if selected(op))
         self._paths = None if len(self.ops) == len(every) else frozenset(op.path for op in self.ops)
+        self.usual = profile.usage is not None
+        shares = profile.usage.ops if profile.usage else ()
+        self._by_usage = tuple(pair for path, share in shares for pair in self._overloads(path, share))
         self._of_group: dict[tuple[Group, bool], tuple[Op, ...]] = {}
 
     def of_group(self, group: Group, inexact: bool) -> tuple[Op, ...]:
@@ -65,6 +69,16 @@ class Selection:
             weighted = (op for op in fitting for _ in range(op.weight * (2 if op.work is Work.INEXACT else 1)))
             self._of_group[key] = tuple(weighted)
         return self._of_group[key]
+
+    def _overloads(self, path: str, share: int) -> list[tuple[Op, int]]:
+        """The overloads of a path that can be drawn, which divide its share."""
+        fitting = [op for op in self.ops if op.path == path and op.group is not Group.OUT and op.weight]
+        total = sum(op.weight for op in fitting)
+        return [(op, max(1, share * op.weight // total)) for op in fitting]
+
+    def by_usage(self, choose: Chooser) -> Op:
+        """An op, as often as it is used."""
+        return choose.weighted(self._by_usage)
 
     def times(self, group: Group) -> int:
         """How many times as often as it would be a group is drawn."""

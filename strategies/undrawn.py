@@ -36,7 +36,13 @@ _COTANGENTS = ("cotangent:pattern", "cotangent:zeros", "cotangent:expanded", "co
 def undrawn(profile: Profile) -> frozenset[str]:
     """The traits (:mod:`aotcheck.program.traits`) that no program of ``profile`` has."""
     return frozenset(
-        (*_by_share(profile), *_by_ops(profile, selection_of(profile)), *_by_inputs(profile), *_by_training(profile))
+        (
+            *_by_share(profile),
+            *_by_ops(profile, selection_of(profile)),
+            *_by_inputs(profile),
+            *_by_training(profile),
+            *(_by_usage() if profile.usage else ()),
+        )
     )
 
 
@@ -79,6 +85,17 @@ def _by_inputs(profile: Profile) -> Iterator[str]:
     for trait, dtypes in _OF_DTYPES.items():
         if dtypes.isdisjoint(profile.dtypes):
             yield trait
+
+
+def _by_usage() -> Iterator[str]:
+    """What :class:`strategies.practice.Practice` never does."""
+    plans = ("step:", "cotangent:", "context:call-", *_AROUND)
+    kept = ("step:backward", "step:several", "step:probe-input", "cotangent:pattern")
+    yield from (trait for trait in TRAITS if trait.startswith(plans) and trait not in kept)
+    yield from ("context:block-enable-grad", "context:block-inference", "output:nested", "output:constant")
+    yield from ("input:one", "input:non-leaf", "input:freed", "input:inference", "argument:tuple", "dtype:float64")
+    yield from ("output:freed", "output:inference", "output:container-of-caller", "end:refused", "end:backward-refused")
+    yield from (f"call:other-{what}" for what in ("grad", "aliasing", "strides", "mode"))
 
 
 def _by_training(profile: Profile) -> Iterator[str]:

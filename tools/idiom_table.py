@@ -1,18 +1,21 @@
-"""How often ops, modules, dtypes, layouts, sizes and idioms occur in the zoo: the table of ``strategies:realistic``.
+"""How often ops, modules, dtypes, layouts, sizes and idioms occur in models: the table of ``strategies:realistic``.
 
-Run as ``python -m tools.idiom_table``; writes strategies/realistic.json. Each model is run eagerly. What its target
-calls is counted by the grammar's paths where the grammar has it, else by torch's name; a module that the grammar has is
-one call. Shares are per 10,000, a mean over programs, so that no loop outweighs the rest.
+Run as ``python -m tools.idiom_table``; writes strategies/realistic.json and says which ops the grammar lacks. The
+models, those of the zoo and of libraries that are installed, are run eagerly. What a target calls is counted by the
+grammar's path where the grammar has it, else by torch's name; a module that the grammar has is one call. Shares are per
+10,000, a mean over models, so that no loop outweighs the rest; those of idioms are of models.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
 import textwrap
 import warnings
 from collections import Counter, defaultdict
-from pathlib import Path
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
@@ -20,59 +23,66 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import aotcheck.zoo.models  # noqa: F401  # registers
-from aotcheck._torch import pytree
 from aotcheck.program.memory import address
-from aotcheck.program.ops import ops
 from aotcheck.zoo import MODELS, Model, Place
+from aotcheck.zoo.model import LIBRARY_MODELS
 from aotcheck.zoo.run import steps_of
+from strategies.realistic import TABLE, path_of
 
-_PATHS = frozenset(op.path for op in ops())
+_RARE = 5
+"""Ops of a smaller share are left out."""
 _OPERATORS = {
     "__getitem__": "getitem",
     "__setitem__": "setitem",
-    "__truediv__": "torch.div",
-    "__invert__": "bitwise_not",
+    "__invert__": "Tensor.bitwise_not",
+    "__and__": "Tensor.logical_and",
+    "__or__": "Tensor.logical_or",
+    "__rtruediv__": "Tensor.reciprocal",
+    "__rdiv__": "Tensor.reciprocal",
+    "__rsub__": "Tensor.rsub",
 }
-_NAMES = {"multiply": "mul", "subtract": "sub", "concat": "cat", "and": "logical_and", "rdiv": "reciprocal", "gt": "lt"}
-_NAMES |= {"le": "ge", "max_pool2d": "max_pool2d", "rtruediv": "reciprocal", "rsub": "rsub"}
-_MODULES = {
-    nn.Linear: "Module.linear",
-    nn.Conv2d: "Module.conv",
-    nn.BatchNorm1d: "Module.batch_norm",
-    nn.BatchNorm2d: "Module.batch_norm",
-    nn.LayerNorm: "Module.layer_norm",
-    nn.Embedding: "Module.embedding",
-    nn.Dropout: "Module.dropout",
-}
+_NAMES = {"multiply": "mul", "subtract": "sub", "concat": "cat", "truediv": "div", "divide": "div"}
 _CONTEXTS = {
-    checkpoint.__code__.co_filename + ":checkpoint": "checkpoint",
-    torch.autocast.__enter__.__code__.co_filename + ":__enter__": "autocast",
-    torch.no_grad.__enter__.__code__.co_filename + ":__enter__": "no_grad",
+    inspect.unwrap(checkpoint).__code__: "checkpoint",
+    torch.autocast.__enter__.__code__: "autocast",
+    torch.no_grad.__enter__.__code__: "no_grad",
 }
+_EVENTS = {"backward": "b", "optimizer": "o", "backward inside": "B", "optimizer inside": "O", "accumulation": "bbo"}
+_BACKWARDS = ("Tensor.backward", "torch.autograd.grad", "torch.autograd.backward")
 
 
-def path_of(function: Any) -> str | None:
-    """The grammar's path of what torch calls, torch's name where the grammar has none; None for a query."""
-    name = resolve_name(function) or ""
-    last = name.rsplit(".", 1)[-1]
-    if not name or last in ("__get__", "__set__", "size", "dim", "numel", "__len__", "is_floating_point", "item"):
-        attribute = name.removesuffix(".__get__").replace("torch.Tensor.", "Tensor.")
-        return attribute if attribute in _PATHS else None
-    if last in _OPERATORS and _OPERATORS[last] in _PATHS:
-        return _OPERATORS[last]
-    if last.startswith("__") and last.endswith("__"):
+def path(function: Any) -> str:
+    """The grammar's path of what torch calls, torch's name where the grammar has none; empty for attributes."""
+    name = (resolve_name(function) or "").replace("torch.Tensor.", "Tensor.").replace("torch.functional.", "torch.")
+    if not name or name.startswith("profiler"):
+        return ""
+    if name.endswith((".__get__", ".__set__")):
+        return path_of(name.removesuffix(".__get__")) or ""
+    space, _, last = name.rpartition(".")
+    if last in _OPERATORS:
+        name = _OPERATORS[last]
+    elif last.startswith("__"):
         last = last.strip("_")
-        in_place = last.startswith("i") and f"Tensor.{last[1:]}_" in _PATHS
-        last = f"{last[1:]}_" if in_place else last
-        last = last[1:] if last.startswith("r") and f"torch.{last}" not in _PATHS else last
-        last = "div" if last == "truediv" else last
-    last = _NAMES.get(last, last)
-    spaces = ("Tensor.", "torch.", "torch.nn.functional.", "torch.linalg.")
-    own = name.replace("torch.Tensor.", "Tensor.").rsplit(".", 1)[0] + "."
-    return next((space + last for space in (own, *spaces) if space + last in _PATHS), own + last)
+        in_place = last.startswith("i") and hasattr(torch.Tensor, f"{last[1:].replace('truediv', 'div')}_")
+        last = last[1:] if in_place or (last.startswith("r") and hasattr(torch, last[1:])) else last
+        name = f"{space}.{_NAMES.get(last, last)}{'_' * in_place}"
+    else:
+        name = f"{space}.{_NAMES.get(last, last)}"
+    return path_of(name) or name
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def _module_path(name: str) -> str:
+    """That of a module in the grammar: Module.batch_norm of BatchNorm2d; empty where it has none."""
+    made = "Module." + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub(r"\dd$", "", name)).lower()
+    return made if path_of(made) == made else ""
 
 
 def layout(t: torch.Tensor) -> str:
@@ -87,120 +97,135 @@ def layout(t: torch.Tensor) -> str:
 
 
 class Trace(TorchFunctionMode):
-    """Counts what one program does."""
+    """Counts what one model does; ``events`` are backwards and optimizers' steps, those inside in capitals."""
 
     def __init__(self) -> None:
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self.inside, self.sizes, self.modules = False, set[Any](), list[str]()
+        self.inside, self.modules, self.events = False, list[str](), ""
+        self.sizes, self.numbers, self.returned = list[Any](), list[Any](), list[torch.Tensor]()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count a function."""
-        path = path_of(function)
-        if path in ("Tensor.backward", "torch.autograd.grad", "torch.autograd.backward"):
-            self.counts["idioms"]["backward"] += 1
-        elif path and self.inside and not any(self.modules):
-            self.counts["ops"][path] += 1
-            self.see(args)
-        return function(*args, **(kwargs or {}))
+        """Count a function, if it is in the grammar or returns a tensor."""
+        result = function(*args, **(kwargs or {}))
+        called = path(function)
+        if called in _BACKWARDS:
+            self.events += "B" if self.inside else "b"
+        elif called and self.inside and not any(self.modules) and (path_of(called) or _tensors(result)):
+            self.counts["ops"][called] += 1
+            self._see(_tensors((args, kwargs)))
+        return result
 
-    def see(self, args: Any) -> None:
-        """Count the tensors of a call."""
-        for t in pytree.tree_leaves(args):
-            if isinstance(t, torch.Tensor) and t.layout is torch.strided and not t.is_nested:
+    def _see(self, tensors: list[torch.Tensor]) -> None:
+        self.counts["idioms"]["mask"] += len({t.dtype == torch.bool for t in tensors}) > 1
+        for t in tensors:
+            if t.layout is torch.strided and not t.is_nested:
                 self.counts["dtypes"][str(t.dtype).removeprefix("torch.")] += 1
                 self.counts["layouts"][layout(t)] += 1
                 self.counts["ranks"][str(t.ndim)] += 1
                 self.counts["sizes"].update(str(min(n, 64)) for n in t.shape)
 
-    def enter(self, module: nn.Module, _: Any) -> None:
-        """A module is called."""
-        path = _MODULES.get(type(module), "")
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        called = _module_path(type(module).__name__)
         if self.inside and not any(self.modules):
-            if type(module).__module__.startswith("torch.nn"):
-                self.counts["modules"][type(module).__name__] += 1
-            self.counts["ops"][path] += bool(path)
-        self.modules.append(path)
+            self.counts["modules"][type(module).__name__] += type(module).__module__.startswith("torch.nn")
+            self.counts["ops"][called] += bool(called)
+        self.modules.append(called)
 
-    def leave(self, *_: Any) -> None:
-        """A module has returned."""
-        if self.modules:
-            self.modules.pop()
+    def _leave(self, *_: Any) -> None:
+        self.modules[-1:] = []
 
-    def profile(self, frame: FrameType, event: str, _: Any) -> None:
-        """Count contexts."""
-        if event == "call":
-            found = _CONTEXTS.get(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
-            if found and (found != "no_grad" or isinstance(frame.f_locals.get("self"), torch.no_grad)):
-                self.counts["idioms"][found] += 1
-                self.counts["ops"]["Inside.checkpointed"] += found == "checkpoint"
+    def _step(self, *_: Any) -> None:
+        self.events += "O" if self.inside else "o"
 
-    def compile(self, target: Any) -> Any:
-        """The target, counted."""
+    def _profile(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and (found := _CONTEXTS.get(frame.f_code)):
+            self.counts["idioms"][found] += found != "no_grad" or isinstance(frame.f_locals.get("self"), torch.no_grad)
 
+    def _compile(self, target: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = pytree.tree_leaves((args, kwargs))
-            tensors = [t for t in given if isinstance(t, torch.Tensor)]
-            state = list(target.buffers()) if isinstance(target, nn.Module) else []
-            versions = [(t, t._version) for t in (*tensors, *state) if not t.is_inference()]
-            self.sizes.add(tuple(tuple(t.shape) for t in tensors))
+            given = tree_leaves((args, kwargs))
+            tensors = _tensors(given)
+            owned = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
+            versions = [(t, t._version) for t in (*tensors, *owned) if not t.is_inference()]
+            self._compare(given, tensors, owned)
             self.inside = True
-            sys.setprofile(self.profile)
+            sys.setprofile(self._profile)
             try:
                 result = target(*args, **kwargs)
             finally:
                 sys.setprofile(None)
                 self.inside = False
-            returned = [address(t) for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-            idioms = self.counts["idioms"]
+            self.returned += _tensors(result)
+            idioms, places = self.counts["idioms"], [address(t) for t in _tensors(result)]
             idioms["write to an input or a buffer"] += any(t._version != version for t, version in versions)
-            idioms["view of an input returned"] += any(address(t) in returned for t in tensors if address(t))
-            idioms["call of another size"] += len(self.sizes) > 1
+            idioms["view of an input returned"] += any(address(t) in places for t in tensors if address(t))
             return result
 
         return call
 
+    def _compare(self, given: list[Any], tensors: list[torch.Tensor], owned: list[torch.Tensor]) -> None:
+        idioms, known = self.counts["idioms"], {id(t) for t in self.returned}
+        numbers = [x for x in given if isinstance(x, int | float) and not isinstance(x, bool)]
+        sizes = [tuple(t.shape) for t in tensors]
+        idioms["wrapper"] += any(type(t) not in (torch.Tensor, nn.Parameter) for t in (*tensors, *owned))
+        others = [x for x in given if not isinstance(x, torch.Tensor) and type(x).__module__ != "builtins"]
+        idioms["cache"] += bool(others) or any(id(t) in known for t in tensors)
+        if self.sizes:
+            idioms["schedule"] += numbers != self.numbers
+            idioms["other size"] += sizes != self.sizes
+            pairs = zip(sizes, self.sizes, strict=False)
+            idioms["smaller batch"] += any(a[1:] == b[1:] and a[:1] < b[:1] for a, b in pairs)
+        self.numbers, self.sizes = numbers, sizes
 
-def trace(model: Model) -> dict[str, Counter[str]]:
-    """What a model does."""
-    seen = Trace()
-    handles = [
-        nn.modules.module.register_module_forward_pre_hook(seen.enter),
-        nn.modules.module.register_module_forward_hook(seen.leave, always_call=True),
-        register_optimizer_step_post_hook(lambda *_: seen.counts["idioms"].update(["optimizer"])),
-    ]
-    try:
-        with seen:
-            for _ in steps_of(model, Place(), seen.compile):
-                pass
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen.counts
+    def run(self, model: Model) -> dict[str, Counter[str]]:
+        """Make a model's steps; what was counted."""
+        handles = [
+            nn.modules.module.register_module_forward_pre_hook(self._enter),
+            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+            register_optimizer_step_post_hook(self._step),
+        ]
+        try:
+            with self:
+                for _ in steps_of(model, Place(), self._compile):
+                    pass
+        finally:
+            for handle in handles:
+                handle.remove()
+        for name, events in _EVENTS.items():
+            self.counts["idioms"][name] += events in self.events
+        return self.counts
 
 
-def table() -> dict[str, dict[str, int]]:
-    """Shares by section, each per 10,000; idioms are of programs."""
-    shares: dict[str, Counter[str]] = defaultdict(Counter)
-    for model in MODELS.values():
-        for section, counts in trace(model).items():
+def table(models: list[Model]) -> dict[str, dict[str, int]]:
+    """Shares by section."""
+    shares: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for model in models:
+        for section, counts in Trace().run(model).items():
             for name, count in (+counts).items():
-                shares[section][name] += 1 if section == "idioms" else count / counts.total()  # type: ignore[assignment]
+                shares[section][name] += 1 if section == "idioms" else count / counts.total()
     made: dict[str, dict[str, int]] = {}
     for section, counter in sorted(shares.items()):
-        total = len(MODELS) if section == "idioms" else sum(counter.values())
-        made[section] = {name: max(1, round(10_000 * share / total)) for name, share in counter.most_common()}
+        total = len(models) if section == "idioms" else sum(counter.values())
+        rounded = {name: round(10_000 * share / total) for name, share in counter.items()}
+        least = _RARE if section == "ops" else 1
+        kept = sorted((item for item in rounded.items() if item[1] >= least), key=lambda item: (-item[1], item[0]))
+        made[section] = dict(kept)
     return made
 
 
 def main() -> None:
     """Write the table."""
     warnings.simplefilter("ignore")
-    sections = []
-    for section, shares in table().items():
+    libraries = [one for one in LIBRARY_MODELS.values() if find_spec(one.kind.value)]
+    found = table([*MODELS.values(), *libraries])
+    about = f"{len(MODELS)} models of the zoo and {len(libraries)} of libraries; shares per 10,000"
+    sections = [f'"about": "{about}"']
+    for section, shares in found.items():
         lines = textwrap.wrap(", ".join(json.dumps(k).replace(" ", "\0") + f":{v}" for k, v in shares.items()), 118)
         sections.append(f'"{section}": {{\n' + "\n".join(lines).replace("\0", " ").replace('":', '": ') + "\n}")
-    path = Path(__file__).parent.parent / "strategies" / "realistic.json"
-    path.write_text("{\n" + ",\n".join(sections) + "\n}\n")
+    TABLE.write_text("{\n" + ",\n".join(sections) + "\n}\n")
+    lacking = [f"{name} ({share})" for name, share in found["ops"].items() if not path_of(name)]
+    print(about, f"The grammar lacks {', '.join(lacking)}.", sep="\n")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_the_wheel_holds_the_packages_and_nothing_under_a_name_that_a_user_may_h
     there = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
     assert there == {"aotcheck", "aotcheck_strategies"}
     for name, folder in {"aotcheck": "aotcheck", "aotcheck_strategies": "strategies"}.items():
-        kinds = ("*.py", "*.j2", "*.toml", "py.typed")
+        kinds = ("*.py", "*.j2", "*.toml", "*.json", "py.typed")
         ours = {path.relative_to(ROOT / folder) for kind in kinds for path in (ROOT / folder).rglob(kind)}
         assert {path.relative_to(installed / name) for path in (installed / name).rglob("*.*")} == ours
 
