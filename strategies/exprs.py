@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from aotcheck.program import DType, Expr, ListExpr, Literal, TupleExpr, evaluate
+from aotcheck.program.memory import size_of
 
-__all__ = ["broadcasts", "compatible", "dtype_expr", "ints", "literal", "overlong", "python_value"]
+__all__ = [
+    "broadcasts",
+    "compatible",
+    "dtype_expr",
+    "ints",
+    "literal",
+    "of_size",
+    "overlong",
+    "parameters",
+    "python_value",
+]
 
 
 def ints(values: tuple[int, ...] | list[int]) -> TupleExpr:
@@ -48,3 +60,17 @@ def python_value(expr: Expr) -> Any:
 def dtype_expr(dtype: torch.dtype) -> DType:
     """A dtype as it is written."""
     return DType(str(dtype).removeprefix("torch."))
+
+
+Named = tuple[str, torch.Tensor]
+
+
+def of_size(tensors: Iterable[Named], size: Sequence[int | None], dtype: torch.dtype) -> list[Named]:
+    """Those of a dtype and a size, of any length where ``size`` says None."""
+    alike = [(name, t) for name, t in tensors if t.dim() == len(size) and t.dtype == dtype]
+    return [(name, t) for name, t in alike if all(n in (None, m) for n, m in zip(size, size_of(t), strict=True))]
+
+
+def parameters(found: list[Named]) -> list[Named]:
+    """Those that are trained, if there are such; else all."""
+    return [(name, t) for name, t in found if t.requires_grad and t.is_leaf] or found

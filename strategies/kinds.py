@@ -24,7 +24,7 @@ from aotcheck.program.memory import extent_in_bytes, size_of
 from aotcheck.program.ops import Form, Group, Kind, Op, find
 
 from .chooser import Chooser
-from .exprs import broadcasts, compatible, dtype_expr, ints, literal, overlong, python_value
+from .exprs import broadcasts, compatible, dtype_expr, ints, literal, of_size, overlong, parameters, python_value
 from .selection import mutates
 from .state import Outcome, State, overlaps_itself
 
@@ -88,7 +88,8 @@ class Arguments:
     def tensor_of(self, size: tuple[int, ...], dtype: torch.dtype | None = None) -> Expr:
         """A tensor of this very size (and the first's dtype): one there is, else one made of ones."""
         dtype = dtype or self.self_.dtype
-        found = [name for name, t in self.state.tensors() if size_of(t) == size and t.dtype == dtype]
+        fitting = of_size(self.state.tensors(), size, dtype)
+        found = [name for name, _ in (parameters(fitting) if self.state.selection.usual else fitting)]
         if found and not self.choose.chance(10):
             return Ref(self.choose.one(found))
         if prod(size) > 60:
@@ -182,13 +183,8 @@ class Arguments:
 
     def sized(self, *size: int | None) -> Expr:
         """A tensor of this size, with any length where it says None; real programs take one that they have."""
-        if self.state.selection.usual:
-            alike = [
-                size_of(t) for _, t in self.state.tensors() if t.dtype == self.self_.dtype and t.dim() == len(size)
-            ]
-            known = [s for s in alike if all(n in (None, m) for n, m in zip(size, s, strict=True))]
-            if known:
-                return self.tensor_of(self.choose.one(known))
+        if self.state.selection.usual and (known := of_size(self.state.tensors(), size, self.self_.dtype)):
+            return Ref(self.choose.one(parameters(known))[0])
         return self.tensor_of(tuple(self.choose.between(1, 3) if n is None else n for n in size))
 
     def mat(self) -> Expr:

@@ -112,14 +112,15 @@ class Practice:
         choose = self.choose
         dtype = choose.weighted([one for one in usage.dtypes if one[0].startswith(("float", "bfloat", "complex"))])
         rank = choose.weighted([one for one in usage.ranks if one[0] in ("2", "3", "4")])
-        n, m = choose.one(((3, 3), (2, 2), (3, 2), (2, 2), (3, 3)))
+        n, m = choose.one(((3, 3), (2, 2), (3, 2), (2, 2), (3, 3), (3, 3)))
         size = {"2": (_BATCH, n), "3": (_BATCH, 2, n), "4": (_BATCH, n, 2, 2)}[rank]
 
         def leaf(size: tuple[int, ...], grad: bool = True) -> _Leaf:
             return _Leaf(dtype, size, choose.weighted(usage.layouts), grad)
 
         made = [leaf(size, choose.chance(5)), leaf((m, n, 1, 1) if rank == "4" else (m, n)), leaf((m,))]
-        made += [leaf((n,))] if choose.chance(70) else []
+        made += [leaf((n,))] if n != m or choose.chance(50) else []
+        made += [leaf((n, m))] if rank != "4" and choose.chance(50) else []
         if choose.chance(30) or "write to an input or a buffer" in self.wanted:
             made += [leaf((n,), False), leaf((n,), False)]
         if choose.chance(20):

@@ -1,20 +1,18 @@
 """How often ops, modules, dtypes, layouts, sizes and idioms occur in models: the table of ``strategies:realistic``.
 
-Run as ``python -m tools.idiom_table``; writes strategies/realistic.json and says which ops the grammar lacks. The
-models, those of the zoo and of libraries that are installed, are run eagerly. What a target calls is counted by the
-grammar's path where the grammar has it, else by torch's name; a module that the grammar has is one call. Shares are per
-10,000, a mean over models, so that no loop outweighs the rest; those of idioms are of models.
+``python -m tools.idiom_table`` writes strategies/realistic.json and says which ops the grammar lacks. Models of the zoo
+and of installed libraries run eagerly. What a target calls is counted by the grammar's path, else by torch's name; a
+module that the grammar has is one call. Shares are means over models, those of idioms are of models.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 import textwrap
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from importlib.util import find_spec
 from types import FrameType
 from typing import Any
@@ -33,45 +31,29 @@ from aotcheck.zoo.model import LIBRARY_MODELS
 from aotcheck.zoo.run import steps_of
 from strategies.realistic import TABLE, path_of
 
-_RARE = 5
-"""Ops of a smaller share are left out."""
-_OPERATORS = {
-    "__getitem__": "getitem",
-    "__setitem__": "setitem",
-    "__invert__": "Tensor.bitwise_not",
-    "__and__": "Tensor.logical_and",
-    "__or__": "Tensor.logical_or",
-    "__rtruediv__": "Tensor.reciprocal",
-    "__rdiv__": "Tensor.reciprocal",
-    "__rsub__": "Tensor.rsub",
-}
-_NAMES = {"multiply": "mul", "subtract": "sub", "concat": "cat", "truediv": "div", "divide": "div"}
+_NAMES = {"__getitem__": "getitem", "__setitem__": "setitem", "__invert__": "bitwise_not", "__and__": "logical_and"}
+_NAMES |= {"__or__": "logical_or", "__rtruediv__": "reciprocal", "__rdiv__": "reciprocal", "__rsub__": "rsub"}
+_NAMES |= {"multiply": "mul", "subtract": "sub", "concat": "cat", "divide": "div", "truediv": "div"}
 _CONTEXTS = {
     inspect.unwrap(checkpoint).__code__: "checkpoint",
     torch.autocast.__enter__.__code__: "autocast",
     torch.no_grad.__enter__.__code__: "no_grad",
 }
 _EVENTS = {"backward": "b", "optimizer": "o", "backward inside": "B", "optimizer inside": "O", "accumulation": "bbo"}
-_BACKWARDS = ("Tensor.backward", "torch.autograd.grad", "torch.autograd.backward")
 
 
 def path(function: Any) -> str:
     """The grammar's path of what torch calls, torch's name where the grammar has none; empty for attributes."""
     name = (resolve_name(function) or "").replace("torch.Tensor.", "Tensor.").replace("torch.functional.", "torch.")
-    if not name or name.startswith("profiler"):
-        return ""
-    if name.endswith((".__get__", ".__set__")):
+    if not name or name.endswith((".__get__", ".__set__")):
         return path_of(name.removesuffix(".__get__")) or ""
     space, _, last = name.rpartition(".")
-    if last in _OPERATORS:
-        name = _OPERATORS[last]
-    elif last.startswith("__"):
+    last, in_place = _NAMES.get(last, last), ""
+    if last.startswith("__"):
         last = last.strip("_")
-        in_place = last.startswith("i") and hasattr(torch.Tensor, f"{last[1:].replace('truediv', 'div')}_")
+        in_place = "_" * (last.startswith("i") and hasattr(torch.Tensor, f"{last[1:].replace('truediv', 'div')}_"))
         last = last[1:] if in_place or (last.startswith("r") and hasattr(torch, last[1:])) else last
-        name = f"{space}.{_NAMES.get(last, last)}{'_' * in_place}"
-    else:
-        name = f"{space}.{_NAMES.get(last, last)}"
+    name = last if last in ("getitem", "setitem") else f"{space}.{_NAMES.get(last, last)}{in_place}"
     return path_of(name) or name
 
 
@@ -87,10 +69,8 @@ def _module_path(name: str) -> str:
 
 def layout(t: torch.Tensor) -> str:
     """What its strides are."""
-    if 0 in t.stride():
-        return "expanded"
-    if t.is_contiguous():
-        return "contiguous"
+    if 0 in t.stride() or t.is_contiguous():
+        return "contiguous" if t.is_contiguous() else "expanded"
     if t.ndim == 4 and t.is_contiguous(memory_format=torch.channels_last):
         return "channels-last"
     return "transposed" if sorted(t.stride(), reverse=True) != list(t.stride()) else "sliced"
@@ -108,7 +88,7 @@ class Trace(TorchFunctionMode):
         """Count a function, if it is in the grammar or returns a tensor."""
         result = function(*args, **(kwargs or {}))
         called = path(function)
-        if called in _BACKWARDS:
+        if called.endswith((".backward", ".autograd.grad")):
             self.events += "B" if self.inside else "b"
         elif called and self.inside and not any(self.modules) and (path_of(called) or _tensors(result)):
             self.counts["ops"][called] += 1
@@ -131,9 +111,6 @@ class Trace(TorchFunctionMode):
             self.counts["ops"][called] += bool(called)
         self.modules.append(called)
 
-    def _leave(self, *_: Any) -> None:
-        self.modules[-1:] = []
-
     def _step(self, *_: Any) -> None:
         self.events += "O" if self.inside else "o"
 
@@ -143,18 +120,15 @@ class Trace(TorchFunctionMode):
 
     def _compile(self, target: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = tree_leaves((args, kwargs))
-            tensors = _tensors(given)
+            given, tensors = tree_leaves((args, kwargs)), _tensors((args, kwargs))
             owned = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
             versions = [(t, t._version) for t in (*tensors, *owned) if not t.is_inference()]
             self._compare(given, tensors, owned)
             self.inside = True
             sys.setprofile(self._profile)
-            try:
-                result = target(*args, **kwargs)
-            finally:
-                sys.setprofile(None)
-                self.inside = False
+            result = target(*args, **kwargs)
+            sys.setprofile(None)
+            self.inside = False
             self.returned += _tensors(result)
             idioms, places = self.counts["idioms"], [address(t) for t in _tensors(result)]
             idioms["write to an input or a buffer"] += any(t._version != version for t, version in versions)
@@ -167,49 +141,43 @@ class Trace(TorchFunctionMode):
         idioms, known = self.counts["idioms"], {id(t) for t in self.returned}
         numbers = [x for x in given if isinstance(x, int | float) and not isinstance(x, bool)]
         sizes = [tuple(t.shape) for t in tensors]
+        objects = any(not isinstance(x, torch.Tensor) and type(x).__module__ != "builtins" for x in given)
         idioms["wrapper"] += any(type(t) not in (torch.Tensor, nn.Parameter) for t in (*tensors, *owned))
-        others = [x for x in given if not isinstance(x, torch.Tensor) and type(x).__module__ != "builtins"]
-        idioms["cache"] += bool(others) or any(id(t) in known for t in tensors)
+        idioms["cache"] += objects or any(id(t) in known for t in tensors)
         if self.sizes:
             idioms["schedule"] += numbers != self.numbers
             idioms["other size"] += sizes != self.sizes
-            pairs = zip(sizes, self.sizes, strict=False)
-            idioms["smaller batch"] += any(a[1:] == b[1:] and a[:1] < b[:1] for a, b in pairs)
+            idioms["smaller batch"] += any(map(lambda a, b: a[1:] == b[1:] and a[:1] < b[:1], sizes, self.sizes))
         self.numbers, self.sizes = numbers, sizes
 
     def run(self, model: Model) -> dict[str, Counter[str]]:
         """Make a model's steps; what was counted."""
         handles = [
             nn.modules.module.register_module_forward_pre_hook(self._enter),
-            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+            nn.modules.module.register_module_forward_hook(lambda *_: self.modules.__delitem__(-1), always_call=True),
             register_optimizer_step_post_hook(self._step),
         ]
-        try:
-            with self:
-                for _ in steps_of(model, Place(), self._compile):
-                    pass
-        finally:
-            for handle in handles:
-                handle.remove()
+        with self:
+            deque(steps_of(model, Place(), self._compile), maxlen=0)
+        for handle in handles:
+            handle.remove()
         for name, events in _EVENTS.items():
             self.counts["idioms"][name] += events in self.events
         return self.counts
 
 
 def table(models: list[Model]) -> dict[str, dict[str, int]]:
-    """Shares by section."""
-    shares: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    """Shares by section, rare ops left out."""
+    shares: dict[str, Counter[str]] = defaultdict(Counter)
     for model in models:
         for section, counts in Trace().run(model).items():
             for name, count in (+counts).items():
-                shares[section][name] += 1 if section == "idioms" else count / counts.total()
+                shares[section][name] += 1 if section == "idioms" else count / counts.total()  # type: ignore[assignment]  # typeshed: only int
     made: dict[str, dict[str, int]] = {}
     for section, counter in sorted(shares.items()):
-        total = len(models) if section == "idioms" else sum(counter.values())
-        rounded = {name: round(10_000 * share / total) for name, share in counter.items()}
-        least = _RARE if section == "ops" else 1
-        kept = sorted((item for item in rounded.items() if item[1] >= least), key=lambda item: (-item[1], item[0]))
-        made[section] = dict(kept)
+        total = len(models) if section == "idioms" else counter.total()
+        rounded = sorted((-round(10_000 * share / total), name) for name, share in counter.items())
+        made[section] = {name: -share for share, name in rounded if -share >= (5 if section == "ops" else 1)}
     return made
 
 
@@ -218,14 +186,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     libraries = [one for one in LIBRARY_MODELS.values() if find_spec(one.kind.value)]
     found = table([*MODELS.values(), *libraries])
-    about = f"{len(MODELS)} models of the zoo and {len(libraries)} of libraries; shares per 10,000"
-    sections = [f'"about": "{about}"']
+    sections = [f'"about": "{len(MODELS)} models of the zoo, {len(libraries)} of libraries; shares per 10,000"']
     for section, shares in found.items():
-        lines = textwrap.wrap(", ".join(json.dumps(k).replace(" ", "\0") + f":{v}" for k, v in shares.items()), 118)
-        sections.append(f'"{section}": {{\n' + "\n".join(lines).replace("\0", " ").replace('":', '": ') + "\n}")
+        pairs = ", ".join(f'"{name}":{share}'.replace(" ", "\0") for name, share in shares.items())
+        lines = "\n".join(textwrap.wrap(pairs, 118)).replace("\0", " ").replace('":', '": ')
+        sections.append(f'"{section}": {{\n{lines}\n}}')
     TABLE.write_text("{\n" + ",\n".join(sections) + "\n}\n")
     lacking = [f"{name} ({share})" for name, share in found["ops"].items() if not path_of(name)]
-    print(about, f"The grammar lacks {', '.join(lacking)}.", sep="\n")
+    print(f"{sections[0]}\nThe grammar lacks {', '.join(lacking)}.")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,9 @@ BROKEN = {
     "no lists": Broken(Promise.PYTREES, refuses_containers, LIST_RETURNED),
     "raises another type": Broken(Promise.ERRORS, planted.mistypes, REFUSED),
     "writes a list at once": Broken(Promise.ORDER_IN_LISTS, foreach_writes_each_tensor_once, LISTED),
-    "writes a list of wrappers at once": Broken(Promise.ORDER_IN_LISTS, planted.raises(TypeError("no")), WRAPPERS_LISTED),
+    "writes a list of wrappers at once": Broken(
+        Promise.ORDER_IN_LISTS, planted.raises(TypeError("no")), WRAPPERS_LISTED
+    ),
 }
 
 
