@@ -112,6 +112,7 @@ class Practice:
         choose = self.choose
         dtype = choose.weighted([one for one in usage.dtypes if one[0].startswith(("float", "bfloat", "complex"))])
         rank = choose.weighted([one for one in usage.ranks if one[0] in ("2", "3", "4")])
+        self.rank = int(rank)
         n, m = choose.one(((3, 3), (2, 2), (3, 2), (2, 2), (3, 3), (3, 3)))
         size = {"2": (_BATCH, n), "3": (_BATCH, 2, n), "4": (_BATCH, n, 2, 2)}[rank]
 

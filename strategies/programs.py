@@ -154,7 +154,7 @@ class _Drawer:
                 with suppress(Impossible, *EXPECTED):
                     idioms.pop(0)(Idiom(self.choose, self.state))
             else:
-                kept += self.statement(self.state.selection.by_usage(self.choose), late=False)
+                kept += self.statement(self.state.selection.by_usage(self.choose, practice.rank), late=False)
 
     def statements(self) -> None:
         """Draw one after the other, until there are enough or eager refuses one."""

@@ -57,8 +57,8 @@ class Selection:
         self.ops = tuple(op for op in every if selected(op))
         self._paths = None if len(self.ops) == len(every) else frozenset(op.path for op in self.ops)
         self.usual = profile.usage is not None
-        shares = profile.usage.ops if profile.usage else ()
-        self._by_usage = tuple(pair for path, share in shares for pair in self._overloads(path, share))
+        self._usage = profile.usage
+        self._by_usage: dict[int, tuple[tuple[Op, int], ...]] = {}
         self._of_group: dict[tuple[Group, bool], tuple[Op, ...]] = {}
 
     def of_group(self, group: Group, inexact: bool) -> tuple[Op, ...]:
@@ -76,9 +76,20 @@ class Selection:
         total = sum(op.weight for op in fitting)
         return [(op, max(1, share * op.weight // total)) for op in fitting]
 
-    def by_usage(self, choose: Chooser) -> Op:
-        """An op, as often as it is used."""
-        return choose.weighted(self._by_usage)
+    def by_usage(self, choose: Chooser, rank: int) -> Op:
+        """An op, as often as it is used: what takes images alone so much more often where the batch has that rank."""
+        if rank not in self._by_usage:
+            shares = self._usage.ops if self._usage else ()
+            pairs = (pair for path, share in shares for pair in self._overloads(path, share))
+            self._by_usage[rank] = tuple((op, share * self._rarity(op.ndim[0], rank) // 100) for op, share in pairs)
+        return choose.weighted(self._by_usage[rank])
+
+    def _rarity(self, least: int, rank: int) -> int:
+        """In percent, how many programs there are for each whose batch has at least as many dimensions."""
+        if not self._usage or not 2 < least <= rank:
+            return 100
+        known = {int(name): share for name, share in self._usage.ranks if name in ("2", "3", "4")}
+        return 100 * sum(known.values()) // sum(share for n, share in known.items() if n >= least)
 
     def times(self, group: Group) -> int:
         """How many times as often as it would be a group is drawn."""
