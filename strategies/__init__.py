@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from aotcheck.program import Program
-from aotcheck.program.ops import Group
+from aotcheck.program.ops import INSIDE, Group
 
 from .profile import DTYPES, Family, Profile, Training, Usage, Writes
 from .programs import programs
@@ -38,7 +38,7 @@ _BACKWARDS = Profile(inside=80, wrappers=0, calls=100, trained_writes=30)
 _MIXED = Profile(wrappers=100, inside=80, random=80, inexact=60, trained_writes=30)
 _SETTLED = Profile(inside=0, wrappers=0, trained_later=0, alike=0)
 
-_COMPUTATION = frozenset(Group) - {Group.FUNCTION, Group.SUBCLASS, Group.AUTOGRAD, Group.MODULE, Group.CONTAINER}
+_COMPUTATION = frozenset(Group) - {Group.FUNCTION, Group.SUBCLASS, Group.CONTAINER, *INSIDE}
 _KERNELS = frozenset(
     {
         Group.POINTWISE,

@@ -95,6 +95,7 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.CHANNELS: Arguments.channels,
     Kind.STATISTICS: Arguments.statistics,
     Kind.FLAG: Arguments.flag,
+    Kind.NUMBER: Arguments.number,
 }
 
 

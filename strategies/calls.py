@@ -344,11 +344,18 @@ def _same_object(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
 
 
 def _other_constant(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
-    """Another flag, as when a module goes from training to evaluation; where there is none, other values."""
-    flags = [a for a in inputs.args if isinstance(a, Literal) and isinstance(a.value, bool)]
-    if not flags:
-        return _other_values(choose, inputs, built)
-    return replace(inputs, args=tuple(Literal(not a.value) if a in flags else a for a in inputs.args))  # type: ignore[union-attr]  # a flag is a Literal
+    """Another flag, as when a module goes from training to evaluation, or number; where there is none, other values."""
+    args = tuple(map(_otherwise, inputs.args))
+    return _other_values(choose, inputs, built) if args == inputs.args else replace(inputs, args=args)
+
+
+def _otherwise(arg: Expr) -> Expr:
+    match arg:
+        case Literal(bool(value)):
+            return Literal(not value)
+        case Literal(int(value) | float(value)):
+            return Literal(value + 1)
+    return arg
 
 
 _CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...] = (

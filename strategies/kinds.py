@@ -481,5 +481,9 @@ class Arguments:
         found = [name for name, value in self.state.env.items() if isinstance(value, bool)]
         return Ref(self.choose.one(found)) if found and self.choose.chance(80) else Literal(self.choose.chance(50))
 
+    def number(self) -> Expr:
+        found = [name for name, value in self.state.env.items() if type(value) in (int, float)]
+        return Ref(self.choose.one(found)) if found and self.choose.chance(80) else literal(self.choose.one((2, 0.5)))
+
     def table(self) -> Expr:
         return self.ref(lambda t: t.dim() == 2 and t.shape[0] >= 2 and t.is_floating_point())

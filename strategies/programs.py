@@ -25,7 +25,7 @@ from aotcheck.program import (
     evaluate,
 )
 from aotcheck.program.memory import address, fits
-from aotcheck.program.ops import Group, Op, find
+from aotcheck.program.ops import INSIDE, Group, Op, find
 
 from .arguments import Impossible, draw_arguments
 from .calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
@@ -72,16 +72,18 @@ _WEIGHTS: dict[Group, int] = {
     Group.SUBCLASS: 3,
     Group.AUTOGRAD: 2,
     Group.MODULE: 3,
+    Group.TRANSFORM: 2,
+    Group.CONTROL: 1,
+    Group.OPTIMIZER: 1,
 }
-_INSIDE = (Group.AUTOGRAD, Group.MODULE)
-_GROUPS = tuple(group for group in _WEIGHTS if group not in _INSIDE)
+_GROUPS = tuple(group for group in _WEIGHTS if group not in INSIDE)
 _UNTRAINED = 6
 """Programs whose first call has no leaf that requires grad, beside those that have nothing to train."""
 _STEERED = 60
 """Of programs while pairs are wanted: how many aim at one."""
 _NESTED = 10
 """Statements in a ``with`` block before which another one is opened in it."""
-_NEED_INSIDE = ("op:autograd", "op:module", "context:block-autocast")
+_NEED_INSIDE = (*(f"op:{group.value}" for group in INSIDE), "context:block-autocast")
 _NEED_WRAPPERS = ("op:subclass", "input:subclass")
 _OF_MODE = {GradMode.NO_GRAD: "context:call-no-grad", GradMode.INFERENCE: "context:call-inference"}
 _OF_CONTEXT = {
@@ -104,7 +106,7 @@ def _draw_groups(
     choose: Chooser, selection: Selection, *, inexact: bool, random: bool, inside: bool, wrappers: bool
 ) -> tuple[Group, ...]:
     """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
-    groups = (*_GROUPS, *_INSIDE) if inside else _GROUPS
+    groups = (*_GROUPS, *INSIDE) if inside else _GROUPS
     groups = groups if wrappers else tuple(group for group in groups if group is not Group.SUBCLASS)
     if selection.restricted:
         groups = tuple(group for group in groups if selection.of_group(group, inexact))

@@ -48,7 +48,7 @@ from aotcheck.program.memory import (
     reads_nothing_missing,
 )
 from aotcheck.program.memory import tensors_of as _tensors
-from aotcheck.program.ops import Group, Op, find
+from aotcheck.program.ops import INSIDE, Group, Op, find
 from aotcheck.program.subclasses import held
 
 from .profile import Profile
@@ -70,8 +70,7 @@ _IMPURE = frozenset(
         Group.RNG,
         Group.FUNCTION,
         Group.CONTAINER,
-        Group.AUTOGRAD,
-        Group.MODULE,
+        *INSIDE,
     }
 )
 _OF_STORAGES = frozenset({Group.SET, Group.STORAGE})

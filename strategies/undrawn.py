@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from aotcheck.program.ops import Group
+from aotcheck.program.ops import INSIDE, Group
 from aotcheck.program.traits import TRAITS
 
 from .profile import Family, Profile, Training, Writes
@@ -48,7 +48,7 @@ def undrawn(profile: Profile) -> frozenset[str]:
 
 def _by_share(profile: Profile) -> Iterator[str]:
     without = {
-        ("op:autograd", "op:module", "context:block-autocast"): profile.inside,
+        (*(f"op:{group.value}" for group in INSIDE), "context:block-autocast"): profile.inside,
         ("op:subclass", "input:subclass"): profile.wrappers,
         ("step:probe-trained",): profile.trained_writes,
         ("context:block-no-grad", "context:block-enable-grad", "context:block-inference"): profile.blocks,

@@ -8,12 +8,15 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
+
+import torch
 
 from aotcheck.bug.choices import Choices
 from aotcheck.minimize.passes.ops import writes
 from aotcheck.program import Block, OpCall, Program, Statement, TupleExpr, flat_calls, functions, references
 from aotcheck.program import wrapped as wrappers
-from aotcheck.program.functions import Composed, Module
+from aotcheck.program.functions import Module
 from aotcheck.program.model import DeviceOf, Expr, Literal, Ref
 from aotcheck.program.ops import Form, find
 from aotcheck.program.source import show_expr, show_statement
@@ -111,16 +114,16 @@ class Spelling:
         if root == NAMESPACE:
             return self._wrapper(name, call, shown)
         if root == "Module":
-            ways = [_FUNCTIONAL[call.path].format(*shown), f"{call.path}({', '.join(shown)})"]
+            ways = [f"{call.path}({', '.join(shown)})"]
+            if call.path in _FUNCTIONAL:
+                ways.insert(0, _FUNCTIONAL[call.path].format(*shown))
             chosen = self.choices.among(f"module {call.path}", ways)
-            if chosen == ways[1]:
+            if chosen == ways[-1]:
                 self._define(Module)
             return chosen
-        if root == "Inside":
+        if call.path in ("Inside.doubles", "Inside.negates_after", "Inside.checkpointed"):
             return self._inside(name, shown)
         if root in FUNCTIONS:
-            if issubclass(FUNCTIONS[root], Composed):
-                self._define(Composed)
             self._define(FUNCTIONS[root])
         return None
 
@@ -152,19 +155,37 @@ class Spelling:
             return f"{shown[0]}.register_hook(lambda g: g * 2)"
         if name == "negates_after":
             return f'{shown[0]}.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", -p.grad))'
-        if name == "checkpointed":
-            self.imports["import torch.utils.checkpoint"] = None
-            self._define(functions._checkpointed)
-            return f"torch.utils.checkpoint.checkpoint(_checkpointed, {', '.join(shown)}, use_reentrant=False)"
-        raise CannotBeWrittenError(f"Inside.{name} is not written in plain torch yet")
+        self.imports["import torch.utils.checkpoint"] = None
+        self._define(functions._checkpointed)
+        return f"torch.utils.checkpoint.checkpoint(_checkpointed, {', '.join(shown)}, use_reentrant=False)"
 
-    def _define(self, made: object) -> None:
-        """Have the source of a class or function stand in the script, its docstrings left out."""
-        tree = ast.parse(textwrap.dedent(inspect.getsource(made)))  # type: ignore[arg-type]
+    def _define(self, made: Any) -> None:
+        """Have the source of a class or function stand in the script, after what it names of its module.
+
+        Docstrings are left out, and so are the structured forms of the class that the program does not call.
+        """
+        tree = ast.parse(textwrap.dedent(inspect.getsource(made)))
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
+        (top,) = tree.body
+        if isinstance(top, ast.ClassDef) and not issubclass(made, torch.autograd.Function | torch.Tensor):
+            top.body = self._called(top)
+        beside = vars(import_module(made.__module__))
+        for node in ast.walk(tree):
+            other = beside.get(node.id) if isinstance(node, ast.Name) else None
+            if other is not made and getattr(other, "__module__", "") == made.__module__:
+                self._define(other)
         self.definitions[ast.unparse(tree)] = None
+
+    def _called(self, made: ast.ClassDef) -> list[ast.stmt]:
+        """The members of a class of forms that the program needs."""
+        paths = {call.path for call in flat_calls(self.program.body)}
+        kept: list[ast.stmt] = [m for m in made.body if f"{made.name}.{getattr(m, 'name', '')}" in paths]
+        for member in kept:  # which grows
+            names = {node.attr for node in ast.walk(member) if isinstance(node, ast.Attribute)}
+            kept += [m for m in made.body if m not in kept and names & _names_of(m)]
+        return [member for member in made.body if member in kept]
 
     def _import(self, call: OpCall) -> None:
         """Import the module of a user's op."""
@@ -173,6 +194,11 @@ class Spelling:
         module = call.path.rpartition(".")[0]
         import_module(module)
         self.imports[f"import {module}"] = None
+
+
+def _names_of(member: ast.stmt) -> set[str]:
+    """What a member of a class is called."""
+    return {getattr(member, "name", "") or getattr(getattr(member, "target", None), "id", "")}
 
 
 def _bare(outputs: Expr) -> str:

@@ -51,7 +51,7 @@ _COMPUTES = frozenset(
 _READS = frozenset({*_COMPUTES, Group.VIEW, Group.STRIDED_VIEW, Group.DTYPE_VIEW, Group.MULTI_VIEW, Group.CAST})
 """Groups of ops that change nothing that they are given, but for those whose names say so."""
 
-_STAYS = frozenset({Group.AUTOGRAD})
+_STAYS = frozenset({Group.AUTOGRAD, Group.OPTIMIZER})
 
 
 @lru_cache(maxsize=4096)

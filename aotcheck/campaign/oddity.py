@@ -44,6 +44,8 @@ _BY_GROUP = {
     Group.METADATA: FEW,
     Group.FUNCTION: FEW,
     Group.CONTAINER: FEW,
+    Group.TRANSFORM: FEW,
+    Group.OPTIMIZER: FEW,
     Group.FOREACH: FEW,
     Group.OUT: FEW,
 }

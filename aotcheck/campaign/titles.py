@@ -36,6 +36,9 @@ _NAMES = {
 }
 """How ops are called whose path is not how a person writes them."""
 
+_FORMS = {"Module": "module", "Transform": "in torch.func", "Optimizer": "optimizer"}
+"""The same for classes of structured forms."""
+
 _SIDES = re.compile(r": eager (?P<eager>.*), compiled (?P<compiled>.*)$", re.DOTALL)
 _FACT = re.compile(r"[\w.(), -]{1,20}")
 """A fact that may stand in a title."""
@@ -164,8 +167,9 @@ def _name(call: OpCall) -> str:
     path = call.path
     if path in _NAMES:
         return _NAMES[path]
-    if path.startswith("Module."):
-        return f"{path.removeprefix('Module.')} module"
+    root, _, form = path.partition(".")
+    if root in _FORMS:
+        return f"{form.replace('_', ' ')} {_FORMS[root]}"
     if path.endswith("="):
         return f"assignment to .{path.rpartition('.')[2].removesuffix('=')}"
     if path.endswith(".apply"):

@@ -38,6 +38,8 @@ _BY_GROUP = {
     Group.SUBCLASS: "subclass",
     Group.AUTOGRAD: "autograd_inside",
     Group.MODULE: "module_called",
+    Group.TRANSFORM: "autograd_inside",
+    Group.OPTIMIZER: "autograd_inside",
 }
 _MULTIPLYING = ("Tensor.index_add_", "Tensor.index_put_", "Tensor.scatter_add_", "torch.index_add")
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 __all__ = [
+    "INSIDE",
     "DTypes",
     "Form",
     "Group",
@@ -86,6 +87,13 @@ class Group(StrEnum):
     SUBCLASS = auto()
     AUTOGRAD = auto()
     MODULE = auto()
+    TRANSFORM = auto()
+    CONTROL = auto()
+    OPTIMIZER = auto()
+
+
+INSIDE = (Group.AUTOGRAD, Group.MODULE, Group.TRANSFORM, Group.CONTROL, Group.OPTIMIZER)
+"""Groups of what is more than an op: structured forms, of which only some programs hold any."""
 
 
 class Work(Enum):
@@ -208,6 +216,7 @@ class Kind(StrEnum):
     CHANNELS = auto()  # a vector as long as dimension 1 of the first
     STATISTICS = auto()  # the same, without grad and on memory of its own: it is written
     FLAG = auto()  # a bool among the arguments of the program, or a constant
+    NUMBER = auto()  # the same for an int or a float
     TABLE = auto()  # a matrix to look rows up in
     CONSTANT = auto()
 

@@ -1,10 +1,10 @@
-"""Table entries: what :mod:`aotcheck.program.functions` holds: custom autograd Functions, modules, autograd inside."""
+"""Table entries: custom autograd Functions, modules, autograd inside and the other structured forms."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from aotcheck.program import functions
+from aotcheck.program import forms, functions
 from aotcheck.program.ops import DTypes, Group, Work, entry
 
 __all__ = ["FUNCTIONS"]
@@ -44,42 +44,60 @@ _entry(
     **_COMPOSED,
 )
 
-for _class in (functions.Inside, functions.Module):
-    FUNCTIONS[_class.__name__] = _class
+_GROUP_OF: dict[Any, Group] = {
+    functions.Inside: Group.AUTOGRAD,
+    functions.Module: Group.MODULE,
+    forms.Transform: Group.TRANSFORM,
+    forms.Control: Group.CONTROL,
+    forms.Optimizer: Group.OPTIMIZER,
+}
+FUNCTIONS |= {made.__name__: made for made in _GROUP_OF}
 
 
-def _inside(name: str, signature: str, **fields: Any) -> None:
-    entry(
-        f"Inside.{name}",
-        signature,
-        Group.AUTOGRAD,
-        function=getattr(functions.Inside, name),
-        dtypes=DTypes.DIFFERENTIABLE,
-        **fields,
-    )
+def _form(made: Any, name: str, signature: str, **fields: Any) -> None:
+    dtypes = fields.pop("dtypes", DTypes.FLOATING)
+    path, function = f"{made.__name__}.{name}", getattr(made, name)
+    entry(path, signature, _GROUP_OF[made], function=function, dtypes=dtypes, **fields)
 
 
-_inside("doubles", "self", results=0)
-_inside("negates_after", "self", results=0)
-_inside("checkpointed", "self same", weight=3)
+_form(functions.Inside, "doubles", "self", results=0, dtypes=DTypes.DIFFERENTIABLE)
+_form(functions.Inside, "negates_after", "self", results=0, dtypes=DTypes.DIFFERENTIABLE)
+_form(functions.Inside, "checkpointed", "self same", weight=3, dtypes=DTypes.DIFFERENTIABLE)
 entry("torch.autograd.grad", "self", Group.AUTOGRAD, results=None, weight=0)
 entry("Tensor.backward", "self", Group.AUTOGRAD, results=0, weight=0)
 
+_M = functions.Module
+_form(_M, "linear", "self mat_t bias", ndim=(1, 3), weight=4)
+_form(_M, "conv", "self conv_weight bias", ndim=(4, 4))
+_NORM = "self channels channels statistics statistics flag"
+_form(_M, "batch_norm", _NORM, ndim=(2, 3), work=Work.INEXACT, weight=6)
+_form(_M, "layer_norm", "self vec vec", ndim=(1, 4), work=Work.INEXACT)
+_form(_M, "embedding", "index table", dtypes=DTypes.ANY)
+_form(_M, "dropout", "self flag", weight=4)
 
-def _module(name: str, signature: str, **fields: Any) -> None:
-    entry(f"Module.{name}", signature, Group.MODULE, function=getattr(functions.Module, name), **fields)
+_T = forms.Transform
+for _name in ("grad", "vmap", "vmap_columns", "dual", "batched"):
+    _form(_T, _name, "self same", ndim=(_name.startswith("vmap") + ("columns" in _name), 3))
+for _name in ("grad_and_value", "vjp", "jvp", "jvp_rule"):
+    _form(_T, _name, "self same", results=None)
+for _name, _dims in {"jacrev": (1, 2), "jacfwd": (1, 2), "hessian": (1, 1), "vmap_view": (1, 4)}.items():
+    _form(_T, _name, "self", ndim=_dims)
+_form(_T, "vmap_write", "self same", ndim=(1, 3), writes=True, weight=1)
+_form(_T, "per_sample", "self vec", ndim=(2, 2), weight=3)
+_form(_T, "functional", "self mat_t bias", ndim=(1, 3), results=None, weight=3)
+_form(_T, "ensemble", "self mat_t bias", ndim=(1, 3), weight=3)
+_form(_T, "generated_rule", "self", ndim=(1, 3))
+_form(_T, "vmap_rule", "self", ndim=(2, 3))
 
+_C = forms.Control
+_form(_C, "branch", "self flag", dtypes=DTypes.NUMERIC, weight=4)
+_form(_C, "loop", "self number", dtypes=DTypes.NUMERIC, weight=4)
+_form(_C, "scaled", "self number", dtypes=DTypes.NUMERIC, weight=6)
+_form(_C, "caught", "self same", dtypes=DTypes.NUMERIC, weight=3)
+_form(_C, "cond", "self flag", weight=2)
+_form(_C, "cond_on_data", "self", weight=1)
+_form(_C, "while_loop", "self", results=None, weight=1)
 
-_module("linear", "self mat_t bias", dtypes=DTypes.FLOATING, ndim=(1, 3), weight=4)
-_module("conv", "self conv_weight bias", dtypes=DTypes.FLOATING, ndim=(4, 4))
-_module(
-    "batch_norm",
-    "self channels channels statistics statistics flag",
-    dtypes=DTypes.FLOATING,
-    ndim=(2, 3),
-    work=Work.INEXACT,
-    weight=6,
-)
-_module("layer_norm", "self vec vec", dtypes=DTypes.FLOATING, ndim=(1, 4), work=Work.INEXACT)
-_module("embedding", "index table")
-_module("dropout", "self flag", dtypes=DTypes.FLOATING, weight=4)
+_form(forms.Optimizer, "sgd", "self same {False|True}", results=0, writes=True, weight=6)
+_form(forms.Optimizer, "adam", "self same", results=0, writes=True, work=Work.INEXACT, weight=6)
+_form(forms.Optimizer, "training", "self same")

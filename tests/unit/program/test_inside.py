@@ -38,6 +38,7 @@ from aotcheck.program import (
     traits_of,
 )
 from aotcheck.program.functions import Inside, Module
+from aotcheck.program.ops import INSIDE, Kind, Op, Work, ops
 from strategies import Profile, programs, settled
 
 CPU = torch.device("cpu")
@@ -97,6 +98,32 @@ def test_eager_agrees_with_itself_and_the_program_is_read_back(name: str) -> Non
     assert parse(emit(made)).program == made
     assert Feature.EAGER_REFUSES not in difficulty(made)
     assert check(made, resolve("eager"), CPU).outcome is Outcome.AGREES
+
+
+_BY_KIND = {
+    Kind.SELF: X,
+    Kind.SAME: Y,
+    Kind.MAT_T: Y,
+    Kind.BIAS: W,
+    Kind.VEC: W,
+    Kind.FLAG: TRUE,
+    Kind.NUMBER: Literal(2),
+}
+_KINDS = {*_BY_KIND, Kind.CONSTANT}
+FORMS = [op for op in ops() if op.group in INSIDE and op.weight and {p.kind for p in op.params} <= _KINDS]
+
+
+@pytest.mark.parametrize("op", [op for op in FORMS if op.ndim[0] <= 2], ids=lambda op: op.path)
+def test_every_form_is_read_back_and_eager_agrees_with_itself(op: Op) -> None:
+    plain = OpCall("v4", "torch.mul", (X, Literal(1)))
+    of_kind = {**_BY_KIND, Kind.SELF: W if op.ndim[1] < 2 else Ref("v4") if "vmap" in op.path else X}
+    args = [Literal(p.choices[-1]) if p.kind is Kind.CONSTANT else of_kind[p.kind] for p in op.params]
+    target = None if op.results == 0 else "v1"
+    made = program(plain, OpCall(target, op.path, tuple(args)), outputs=target or "x0")
+    assert parse(emit(made)).program == made
+    assert Feature.EAGER_REFUSES not in difficulty(made)
+    verdict = check(made, resolve("eager"), CPU)
+    assert verdict.outcome is Outcome.AGREES and (op.work is Work.INEXACT or exact(made))
 
 
 @pytest.mark.parametrize("name", ["grad", "hook", "checkpoint", "autocast", "batch norm"])

@@ -25,8 +25,8 @@ _SETTINGS = settings(
 )
 
 
-def _minimal(condition) -> Program:
-    found = [find(programs(), condition, settings=_SETTINGS, random=Random(k)) for k in range(2)]
+def _minimal(condition, tries: int = 2) -> Program:
+    found = [find(programs(), condition, settings=_SETTINGS, random=Random(k)) for k in range(tries)]
     return min(found, key=lambda p: (p.statements, len(p.calls)))  # shrinking may end in a local minimum
 
 
@@ -53,7 +53,7 @@ def test_minimal_programs_with_a_feature_are_short(feature: Feature) -> None:
 
 
 def test_minimal_plans_and_further_calls_are_short_too() -> None:
-    hooked = _minimal(lambda p: Feature.HOOK in difficulty(p))
+    hooked = _minimal(lambda p: Feature.HOOK in difficulty(p), tries=3)
     assert hooked.statements <= 1 and len(hooked.calls) == 1
     assert [len(call.before) + len(call.steps) for call in hooked.calls] <= [2]
     again = _minimal(lambda p: Feature.SECOND_CALL_OTHER_KEY in difficulty(p))

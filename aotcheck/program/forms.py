@@ -1,0 +1,220 @@
+"""Structured forms that programs may call: torch.func and forward mode, Python control flow, optimizers."""
+
+from __future__ import annotations
+
+import torch
+
+
+class HasRules(torch.autograd.Function):
+    """A square with a jvp, for which torch makes the vmap rule."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x * 2
+
+    @staticmethod
+    def jvp(ctx, t):
+        (x,) = ctx.saved_tensors
+        return t * x * 2
+
+
+class HasVmap(torch.autograd.Function):
+    """A sum over the last dimension with a vmap rule of its own; the gradient is made up."""
+
+    @staticmethod
+    def forward(x):
+        return x.sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.size = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx, g):
+        return (g * 3).unsqueeze(-1).expand(ctx.size)
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return HasVmap.apply(x.movedim(in_dims[0], 0)), 0
+
+
+class Transform:
+    """torch.func, forward mode and batched gradients while a function runs."""
+
+    @staticmethod
+    def grad(x, y):
+        return torch.func.grad(lambda a: (a * a * y).sum())(x)
+
+    @staticmethod
+    def grad_and_value(x, y):
+        return torch.func.grad_and_value(lambda a, b: (a * b).sum(), argnums=(0, 1))(x, y)[0]
+
+    @staticmethod
+    def vjp(x, y):
+        value, pull = torch.func.vjp(lambda a, b: a * b, x, y)
+        return value, *pull(value)
+
+    @staticmethod
+    def jvp(x, y):
+        return torch.func.jvp(lambda a: a * a, (x,), (y,))
+
+    @staticmethod
+    def jacrev(x):
+        return torch.func.jacrev(lambda a: (a * a).sum(-1))(x)
+
+    @staticmethod
+    def jacfwd(x):
+        return torch.func.jacfwd(lambda a: (a * a).sum(-1))(x)
+
+    @staticmethod
+    def hessian(x):
+        return torch.func.hessian(lambda a: (a * a * a).sum())(x)
+
+    @staticmethod
+    def vmap(x, y):
+        return torch.func.vmap(lambda a, b: a * b.sum(0), in_dims=(0, None))(x, y)
+
+    @staticmethod
+    def vmap_columns(x, y):
+        return torch.func.vmap(lambda a, b: a + b * 2, in_dims=1, out_dims=1)(x, y)
+
+    @staticmethod
+    def vmap_view(x):
+        return torch.func.vmap(lambda a: a.unsqueeze(-1))(x)
+
+    @staticmethod
+    def vmap_write(x, y):
+        return torch.func.vmap(lambda a, b: a.mul_(b))(x, y)
+
+    @staticmethod
+    def per_sample(x, weight):
+        """The gradient of each row's loss with respect to weights that rows share."""
+        loss = torch.func.grad(lambda w, a: ((a * w).sum() * 2).square())
+        return torch.func.vmap(loss, in_dims=(None, 0))(weight, x)
+
+    @staticmethod
+    def functional(x, weight, bias):
+        """A module's gradients, by its parameters' names."""
+        module = torch.nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+
+        def loss(state):
+            return torch.func.functional_call(module, state, (x,)).square().sum()
+
+        grads = torch.func.grad(loss)({"weight": weight, "bias": bias})
+        return grads["weight"], grads["bias"]
+
+    @staticmethod
+    def ensemble(x, weight, bias):
+        """Two modules of one kind, their parameters stacked."""
+        module = torch.nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+        state = {"weight": torch.stack([weight, weight * 2]), "bias": torch.stack([bias, -bias])}
+        return torch.func.vmap(lambda one: torch.func.functional_call(module, one, (x,)))(state)
+
+    @staticmethod
+    def dual(x, y):
+        with torch.autograd.forward_ad.dual_level():
+            z = torch.autograd.forward_ad.make_dual(x, y)
+            return torch.autograd.forward_ad.unpack_dual(z * z * 2).tangent
+
+    @staticmethod
+    def batched(x, y):
+        grads = torch.stack([y, y * 2])
+        return torch.autograd.grad(x * x, x, grads, is_grads_batched=True, create_graph=True)[0]
+
+    @staticmethod
+    def jvp_rule(x, y):
+        return torch.func.jvp(HasRules.apply, (x,), (y,))
+
+    @staticmethod
+    def generated_rule(x):
+        return torch.func.vmap(HasRules.apply)(x)
+
+    @staticmethod
+    def vmap_rule(x):
+        return torch.func.vmap(HasVmap.apply)(x)
+
+
+class Control:
+    """Python control flow on Python values, and the ops of higher order that stand for it on tensors."""
+
+    @staticmethod
+    def branch(x, flag):
+        if flag:
+            return x * 2
+        return x.unsqueeze(0)
+
+    @staticmethod
+    def loop(x, number):
+        for i in range(int(number)):
+            x = x * 2 + i
+        return x
+
+    @staticmethod
+    def scaled(x, number):
+        return x * number + int(number)
+
+    @staticmethod
+    def caught(x, y):
+        try:
+            z = x.reshape(-1) + y.new_ones(x.numel() + 2)
+        except RuntimeError:
+            z = x - y
+        finally:
+            x = x * 2
+        return x + z
+
+    @staticmethod
+    def cond(x, flag):
+        return torch.cond(flag, lambda a: a * 2, lambda a: a + 1, (x,))
+
+    @staticmethod
+    def cond_on_data(x):
+        return torch.cond(x.sum() > 0, lambda a: a * 2, lambda a: a - 1, (x,))
+
+    @staticmethod
+    def while_loop(x):
+        """Doubles `x` until it has done so three times."""
+        n = torch.zeros((), dtype=torch.int64, device=x.device)
+        return torch.while_loop(lambda n, a: n < 3, lambda n, a: (n + 1, a * 2), (n, x))
+
+
+class Optimizer:
+    """Steps of optimizers on a leaf, whose gradient comes from a backward inside."""
+
+    @staticmethod
+    def sgd(x, y, foreach):
+        optimizer = torch.optim.SGD([x], lr=1.0, momentum=0.5, foreach=foreach)
+        for _ in range(2):
+            (x * y.detach()).sum().backward()
+            optimizer.step()
+
+    @staticmethod
+    def adam(x, y):
+        optimizer = torch.optim.Adam([x], lr=0.5, fused=True)
+        (x * y.detach()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    @staticmethod
+    def training(x, y):
+        """A parameter made inside, trained for two steps."""
+        w = y.detach().clone().requires_grad_()
+        optimizer = torch.optim.SGD([w], lr=0.5, weight_decay=1.0)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (w * x.detach()).sum().backward()
+            torch.nn.utils.clip_grad_value_([w], 2.0)
+            optimizer.step()
+        return w
