@@ -105,24 +105,6 @@ class Transform:
         return torch.func.vmap(loss, in_dims=(None, 0))(weight, x)
 
     @staticmethod
-    def functional(x, weight, bias):
-        """A module's gradients, by its parameters' names."""
-        module = torch.nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-
-        def loss(state):
-            return torch.func.functional_call(module, state, (x,)).square().sum()
-
-        grads = torch.func.grad(loss)({"weight": weight, "bias": bias})
-        return grads["weight"], grads["bias"]
-
-    @staticmethod
-    def ensemble(x, weight, bias):
-        """Two modules of one kind, their parameters stacked."""
-        module = torch.nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-        state = {"weight": torch.stack([weight, weight * 2]), "bias": torch.stack([bias, -bias])}
-        return torch.func.vmap(lambda one: torch.func.functional_call(module, one, (x,)))(state)
-
-    @staticmethod
     def dual(x, y):
         with torch.autograd.forward_ad.dual_level():
             z = torch.autograd.forward_ad.make_dual(x, y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.utils.checkpoint
 
@@ -227,6 +229,44 @@ class Inside:
         """A product whose operands are computed once more in the backward."""
         return torch.utils.checkpoint.checkpoint(_checkpointed, x, y, use_reentrant=False)
 
+    @staticmethod
+    def checkpointed_reentrant(x, y):
+        return torch.utils.checkpoint.checkpoint(_checkpointed, x, y, use_reentrant=True)
+
+    @staticmethod
+    def checkpointed_dropout(x, y, preserve):
+        """A product with a mask that is drawn once more in the backward: the same one, or another."""
+
+        def dropped(a, b):
+            return torch.nn.functional.dropout(a * b, 0.5) * a
+
+        return torch.utils.checkpoint.checkpoint(dropped, x, y, use_reentrant=False, preserve_rng_state=preserve)
+
+    @staticmethod
+    def checkpointed_selectively(x, y):
+        """The same as `checkpointed`, with products saved."""
+        saved = functools.partial(
+            torch.utils.checkpoint.create_selective_checkpoint_contexts, [torch.ops.aten.mul.Tensor]
+        )
+        return torch.utils.checkpoint.checkpoint(
+            lambda a, b: (a * b).relu() * a, x, y, use_reentrant=False, context_fn=saved
+        )
+
+    @staticmethod
+    def autocast_off(x, y):
+        """Half precision but for a part."""
+        with torch.autocast(x.device.type, torch.bfloat16):
+            z = torch.nn.functional.linear(x, y)
+            with torch.autocast(x.device.type, enabled=False):
+                z = z.to(x.dtype) + torch.nn.functional.linear(x, y)
+            return z + torch.nn.functional.linear(x, y)
+
+    @staticmethod
+    def autocast_half(x, y):
+        """Half precision, whose cast of a weight that is used twice autocast remembers."""
+        with torch.autocast(x.device.type, torch.float16):
+            return torch.nn.functional.linear(x, y) + torch.nn.functional.linear(x * 2, y)
+
 
 def _checkpointed(x, y):
     z = (x * y).mul_(2)
@@ -240,9 +280,13 @@ class Module:
 
     @classmethod
     def of(cls, kind, *sizes, **options):
-        key = kind, sizes, tuple(options.items())
+        return cls.once(getattr(torch.nn, kind), *sizes, device="meta", **options)
+
+    @classmethod
+    def once(cls, make, *sizes, **options):
+        key = make, sizes, tuple(options.items())
         if key not in cls.made:
-            cls.made[key] = getattr(torch.nn, kind)(*sizes, device="meta", **options)
+            cls.made[key] = make(*sizes, **options)
         return cls.made[key]
 
     @staticmethod
@@ -280,3 +324,119 @@ class Module:
         module = cls.made.setdefault("Dropout", torch.nn.Dropout(0.5))
         module.train(training)
         return module(x)
+
+    @classmethod
+    def recurrent(cls, kind, x, weight, bias):
+        """A recurrent module of the hidden size `len(bias)`, its gates alike."""
+        module = cls.of(kind, weight.shape[1], weight.shape[0])
+        gates = {"L": 4, "G": 3}.get(kind[0], 1)
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        given = (weight, torch.outer(bias, bias), bias, bias)
+        end = "" if kind.endswith("Cell") else "_l0"
+        state = {
+            name + end: one.repeat(gates, 1) if one.dim() > 1 else one.repeat(gates)
+            for name, one in zip(names, given, strict=True)
+        }
+        return cls.run(module, state, x)
+
+    @classmethod
+    def lstm(cls, x, weight, bias):
+        result, (hidden, cell) = cls.recurrent("LSTM", x, weight, bias)
+        return result, hidden, cell
+
+    @classmethod
+    def gru(cls, x, weight, bias):
+        return cls.recurrent("GRU", x, weight, bias)
+
+    @classmethod
+    def rnn_cell(cls, x, weight, bias):
+        return cls.recurrent("RNNCell", x, weight, bias)
+
+    @classmethod
+    def gru_cell(cls, x, weight, bias):
+        return cls.recurrent("GRUCell", x, weight, bias)
+
+    @classmethod
+    def lstm_cell(cls, x, weight, bias):
+        return cls.recurrent("LSTMCell", x, weight, bias)
+
+    @classmethod
+    def attention(cls, x, vector, training):
+        """Attention of one head to what came before."""
+        module = cls.of("MultiheadAttention", x.shape[-1], 1, bias=False)
+        weight = torch.outer(vector, vector)
+        state = {"in_proj_weight": weight.repeat(3, 1), "out_proj.weight": weight}
+        module.train(training)
+        mask = torch.ones(x.shape[0], x.shape[0], dtype=torch.bool, device=x.device).triu(1)
+        return torch.func.functional_call(module, state, (x, x, x), {"attn_mask": mask, "need_weights": False})[0]
+
+    @classmethod
+    def hooked(cls, x, weight, bias):
+        module = cls.once(_hooked, weight.shape[1], weight.shape[0])
+        return cls.run(module, {"weight": weight, "bias": bias}, x)
+
+    @classmethod
+    def tied(cls, x, vector):
+        return cls.run(cls.once(_tied, len(vector)), {"0.weight": torch.outer(vector, vector)}, x)
+
+    @classmethod
+    def weight_norm(cls, x, weight, bias):
+        module = cls.once(_weight_normed, weight.shape[1], weight.shape[0])
+        parts = {"original0": bias.unsqueeze(1), "original1": weight}
+        state = {f"parametrizations.weight.{name}": part for name, part in parts.items()}
+        return cls.run(module, {"bias": bias, **state}, x)
+
+    @classmethod
+    def gradients(cls, x, weight, bias):
+        """A module's gradients, by its parameters' names."""
+        module = cls.of("Linear", weight.shape[1], weight.shape[0])
+        loss = torch.func.grad(lambda state: cls.run(module, state, x).square().sum())
+        grads = loss({"weight": weight, "bias": bias})
+        return grads["weight"], grads["bias"]
+
+    @classmethod
+    def ensemble(cls, x, weight, bias):
+        """Two modules of one kind, their parameters stacked."""
+        module = cls.of("Linear", weight.shape[1], weight.shape[0])
+        state = {"weight": torch.stack([weight, weight * 2]), "bias": torch.stack([bias, -bias])}
+        return torch.func.vmap(lambda one: cls.run(module, one, x))(state)
+
+    @staticmethod
+    def counting(x):
+        """A module that counts its calls and sums up what it is given."""
+        module = Counting(x)
+        return module(x), module(x * 2), module.total
+
+
+def _hooked(wide, tall):
+    """A linear module whose argument, result and gradient hooks change."""
+    module = torch.nn.Linear(wide, tall, device="meta")
+    module.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+    module.register_forward_hook(lambda module, args, result: result + 1)
+    module.register_full_backward_hook(lambda module, grads, of_results: (grads[0] * 3,))
+    return module
+
+
+def _tied(size):
+    """Two linear modules with one weight."""
+    first, second = (torch.nn.Linear(size, size, bias=False, device="meta") for _ in range(2))
+    second.weight = first.weight
+    return torch.nn.Sequential(first, torch.nn.ReLU(), second)
+
+
+def _weight_normed(wide, tall):
+    return torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(wide, tall, device="meta"))
+
+
+class Counting(torch.nn.Module):
+    """Has a counter and a buffer, both of which it changes."""
+
+    def __init__(self, like):
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("total", like.new_zeros(like.shape[-1:]))
+
+    def forward(self, x):
+        self.calls += 1
+        self.total += x.detach().reshape(-1, x.shape[-1]).sum(0)
+        return x * self.calls

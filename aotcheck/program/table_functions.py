@@ -63,6 +63,11 @@ def _form(made: Any, name: str, signature: str, **fields: Any) -> None:
 _form(functions.Inside, "doubles", "self", results=0, dtypes=DTypes.DIFFERENTIABLE)
 _form(functions.Inside, "negates_after", "self", results=0, dtypes=DTypes.DIFFERENTIABLE)
 _form(functions.Inside, "checkpointed", "self same", weight=3, dtypes=DTypes.DIFFERENTIABLE)
+_form(functions.Inside, "checkpointed_reentrant", "self same")
+_form(functions.Inside, "checkpointed_dropout", "self same {True|False}")
+_form(functions.Inside, "checkpointed_selectively", "self same")
+_form(functions.Inside, "autocast_off", "self mat_t", ndim=(1, 3), work=Work.INEXACT)
+_form(functions.Inside, "autocast_half", "self mat_t", ndim=(1, 3), work=Work.INEXACT)
 entry("torch.autograd.grad", "self", Group.AUTOGRAD, results=None, weight=0)
 entry("Tensor.backward", "self", Group.AUTOGRAD, results=0, weight=0)
 
@@ -74,6 +79,16 @@ _form(_M, "batch_norm", _NORM, ndim=(2, 3), work=Work.INEXACT, weight=6)
 _form(_M, "layer_norm", "self vec vec", ndim=(1, 4), work=Work.INEXACT)
 _form(_M, "embedding", "index table", dtypes=DTypes.ANY)
 _form(_M, "dropout", "self flag", weight=4)
+for _name in ("gru", "lstm", "lstm_cell"):
+    _form(_M, _name, "self mat_t bias", ndim=(2, 2), results=None, work=Work.INEXACT, weight=1)
+for _name in ("rnn_cell", "gru_cell", "weight_norm"):
+    _form(_M, _name, "self mat_t bias", ndim=(2, 2), work=Work.INEXACT, weight=1)
+_form(_M, "attention", "self vec {True|False}", ndim=(2, 3), work=Work.INEXACT, weight=2)
+_form(_M, "hooked", "self mat_t bias", ndim=(1, 3))
+_form(_M, "gradients", "self mat_t bias", ndim=(1, 3), results=None)
+_form(_M, "ensemble", "self mat_t bias", ndim=(1, 3))
+_form(_M, "tied", "self vec", ndim=(1, 3))
+_form(_M, "counting", "self", ndim=(1, 4), results=None)
 
 _T = forms.Transform
 for _name in ("grad", "vmap", "vmap_columns", "dual", "batched"):
@@ -84,8 +99,6 @@ for _name, _dims in {"jacrev": (1, 2), "jacfwd": (1, 2), "hessian": (1, 1), "vma
     _form(_T, _name, "self", ndim=_dims)
 _form(_T, "vmap_write", "self same", ndim=(1, 3), writes=True, weight=1)
 _form(_T, "per_sample", "self vec", ndim=(2, 2), weight=3)
-_form(_T, "functional", "self mat_t bias", ndim=(1, 3), results=None, weight=3)
-_form(_T, "ensemble", "self mat_t bias", ndim=(1, 3), weight=3)
 _form(_T, "generated_rule", "self", ndim=(1, 3))
 _form(_T, "vmap_rule", "self", ndim=(2, 3))
 
