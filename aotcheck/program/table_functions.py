@@ -65,7 +65,7 @@ _form(functions.Inside, "negates_after", "self", results=0, dtypes=DTypes.DIFFER
 _form(functions.Inside, "checkpointed", "self same", weight=3, dtypes=DTypes.DIFFERENTIABLE)
 _form(functions.Inside, "checkpointed_reentrant", "self same")
 _form(functions.Inside, "checkpointed_dropout", "self same {True|False}")
-_form(functions.Inside, "checkpointed_selectively", "self same")
+_form(functions.Inside, "checkpointed_selectively", "self same", weight=1)
 _form(functions.Inside, "autocast_off", "self mat_t", ndim=(1, 3), work=Work.INEXACT)
 _form(functions.Inside, "autocast_half", "self mat_t", ndim=(1, 3), work=Work.INEXACT)
 entry("torch.autograd.grad", "self", Group.AUTOGRAD, results=None, weight=0)
