@@ -65,6 +65,8 @@ _ARGUMENTS = frozenset(
         Family.COMPLEX_PAIR,
     }
 )
+_OF_VALUES = frozenset({"torch.bincount"})
+"""Ops whose result has a size that depends on values."""
 _ONE_CALL = Profile(
     refused=0,
     second_call=0,
@@ -89,7 +91,7 @@ _INFERENCE = replace(
     dtypes=DTYPES - {"complex64", "complex128"},
     # `as_strided` reads memory that an engine is not given; lists of tensors are for optimizers.
     groups=_COMPUTATION - {Group.STRIDED_VIEW, Group.FOREACH},
-    without_ops={"Tensor.data"},
+    without_ops=_OF_VALUES | {"Tensor.data"},
 )
 _FUNCTIONAL_TRAINING = replace(
     _ONE_CALL,
@@ -97,8 +99,8 @@ _FUNCTIONAL_TRAINING = replace(
     writes=Writes.NOTHING,
     training=Training.ONE_BACKWARD,
     # A graph of ATen ops cuts no history by `.data`, and draws a mask of dropout in another order if it has strides;
-    # torch has no derivative for a `randint_like` that stays one op.
-    without_ops={"Tensor.data", "torch.randint_like", "torch.nn.functional.dropout"},
+    # torch has no derivative for a `randint_like` that stays one op; `one_hot` looks at values.
+    without_ops=_OF_VALUES | {"Tensor.data", "torch.randint_like", "torch.nn.functional.dropout", "one_hot"},
 )
 _LOCAL_WRITES = replace(
     _ONE_CALL,
@@ -106,7 +108,7 @@ _LOCAL_WRITES = replace(
     training=Training.ONE_BACKWARD,
     groups=_COMPUTATION - _WRITES_OF_MEMORY,
     favoured=frozenset({Group.INPLACE, Group.FILL, Group.SCATTER, Group.METADATA, Group.FOREACH, Group.OUT}),
-    without_ops={"Tensor.resize_"},
+    without_ops=_OF_VALUES | {"Tensor.resize_"},
 )
 _LOCAL_WRITES_UNTRAINED = replace(_LOCAL_WRITES, training=Training.NOTHING)
 

@@ -9,6 +9,7 @@ from aotcheck.program import Expr
 from aotcheck.program.ops import Kind, Op, Param
 
 from .chooser import Chooser
+from .composed import causal, chain, image, in_order, part, places, positive, target, tokens, transposed_weight
 from .kinds import Arguments, Impossible, ints, literal
 from .state import State
 
@@ -96,6 +97,16 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.STATISTICS: Arguments.statistics,
     Kind.FLAG: Arguments.flag,
     Kind.NUMBER: Arguments.number,
+    Kind.POSITIVE: positive,
+    Kind.IMAGE: image,
+    Kind.CHAIN: chain,
+    Kind.TARGET: target,
+    Kind.TOKENS: tokens,
+    Kind.SORTED: in_order,
+    Kind.CAUSAL: causal,
+    Kind.PART: part,
+    Kind.PLACES: places,
+    Kind.CONV_TRANSPOSE_WEIGHT: transposed_weight,
 }
 
 
@@ -112,13 +123,12 @@ def draw_arguments(choose: Chooser, state: State, op: Op) -> tuple[tuple[Expr, .
         Impossible: no tensor at hand fits.
     """
     arguments = Arguments(choose, state, op)
-    named: list[tuple[str, Expr]] = []
     for param in op.params:
         if param.optional and not choose.chance(30):
             continue
         expr = _draw(arguments, param)
         if param.keyword:
-            named.append((param.keyword, expr))
+            arguments.named.append((param.keyword, expr))
         else:
             arguments.drawn.append(expr)
-    return tuple(arguments.drawn), tuple(named)
+    return tuple(arguments.drawn), tuple(arguments.named)

@@ -47,6 +47,7 @@ class Arguments:
     def __init__(self, choose: Chooser, state: State, op: Op) -> None:
         self.choose, self.state, self.op = choose, state, op
         self.drawn: list[Expr] = []
+        self.named: list[tuple[str, Expr]] = []
         self.self_: torch.Tensor = torch.empty(0)
         self.dim = 0
         self.length = 1
@@ -380,7 +381,7 @@ class Arguments:
                 row.reverse()
             case 2:
                 row = [2 * s for s in row]
-            case 3 if row and not self.op.path.endswith("_"):
+            case 3 if row and not self.op.path.endswith(("_", "_scatter")):
                 row[0] = self.choose.between(0, 1)
         self.row = row
         last = sum((n - 1) * s for n, s in zip(self.size, row, strict=True)) if 0 not in self.size else -1
@@ -455,7 +456,8 @@ class Arguments:
 
     def conv_weight(self) -> Expr:
         usual = self.state.selection.usual
-        return self.sized(None if usual else self.choose.between(1, 2), self.shape()[1], 1, 1)
+        window = (1 if usual else min(n, self.choose.between(1, 2)) for n in self.shape()[2:])
+        return self.sized(None if usual else self.choose.between(1, 2), self.shape()[1], *window)
 
     def bias(self) -> Expr:
         before = evaluate(self.drawn[-1], self.state.env)

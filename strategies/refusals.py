@@ -18,6 +18,19 @@ def _size(*sizes: int) -> Expr:
     return TupleExpr(tuple(Literal(n) for n in sizes))
 
 
+def _cast(t: torch.Tensor) -> str:
+    """A dtype that ``t`` does not have, and that no product with it is promoted to."""
+    return "float64" if t.dtype != torch.float64 else "float32"
+
+
+def _floating(t: torch.Tensor) -> bool:
+    return t.is_floating_point() and t.numel() > 0
+
+
+def _no_probability(t: torch.Tensor) -> bool:
+    return _floating(t) and bool((t.detach() < 0).any())
+
+
 _RECIPES: tuple[tuple[str, tuple[Expr, ...], Callable[[torch.Tensor], bool]], ...] = (
     ("Tensor.mul_", (Literal(2),), lambda t: t.is_leaf and t.requires_grad),
     ("Tensor.zero_", (), lambda t: t.is_leaf and t.requires_grad),
@@ -39,6 +52,14 @@ _RECIPES: tuple[tuple[str, tuple[Expr, ...], Callable[[torch.Tensor], bool]], ..
     ("Tensor.view", (DType("complex128"),), lambda t: t.dtype == torch.uint8),
     ("Tensor.expand", (_size(5, 5, 5),), lambda t: t.dim() > 0),
     ("Tensor.requires_grad_", (), lambda t: not (t.is_floating_point() or t.is_complex())),
+    ("torch.nn.functional.linear", (Ref("v_cast"),), lambda t: t.dim() == 2 and t.numel() > 0),
+    ("torch.lerp", (Ref("v_cast"), Literal(0.5)), _floating),
+    ("torch.dot", (Ref("v_cast"),), lambda t: t.dim() == 1),
+    ("torch.bernoulli", (), _no_probability),
+    ("torch.multinomial", (Literal(1),), lambda t: t.dim() == 1 and _no_probability(t)),
+    ("torch.nn.functional.dropout", (Literal(1.5),), lambda t: t.is_floating_point()),
+    ("torch.nn.functional.binary_cross_entropy", (Ref("v_cast"),), _no_probability),
+    ("torch.linalg.cholesky", (), lambda t: t.dim() == 2 and _no_probability(t)),
 )
 
 
@@ -56,6 +77,12 @@ def draw_refusal(choose: Chooser, state: State) -> None:
         names = [name for name, t in state.tensors() if _safely(fits, t)]
         if not names:
             continue
+        last = Ref(choose.one(names))
+        if Ref("v_cast") in args:
+            cast = state.fresh()
+            if state.attempt(OpCall(cast, "Tensor.to", (last, DType(_cast(state.env[last.name]))))) is not Outcome.DONE:
+                continue
+            args = tuple(Ref(cast) if a == Ref("v_cast") else a for a in args)
         if Ref("v_odd") in args:
             odd = state.fresh()
             size = (Literal(7),) if path != "torch.mm" else (Literal(7), Literal(7))
@@ -63,7 +90,6 @@ def draw_refusal(choose: Chooser, state: State) -> None:
             if state.attempt(made) is not Outcome.DONE:
                 continue
             args = tuple(Ref(odd) if a == Ref("v_odd") else a for a in args)
-        last = Ref(choose.one(names))
         if state.attempt(OpCall(None, path, (last, *args)), keep_refused=True) is Outcome.REFUSED and state.refused:
             if choose.chance(25):
                 state.body.append(OpCall(None, "torch.neg", (last,)))

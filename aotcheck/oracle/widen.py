@@ -20,7 +20,10 @@ from aotcheck.program import (
 
 _WIDE = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 
-_MEANING_CHANGES = ("arg", "sort", "topk", "kthvalue", "round", "floor", "ceil", "trunc", "resize", "storage", "finfo")
+_MEANING_CHANGES = (
+    *("arg", "sort", "topk", "kthvalue", "bucketize", "cummax", "cummin", "angle", "atan2"),
+    *("round", "floor", "ceil", "trunc", "resize", "storage", "finfo"),
+)
 """Parts of the names of ops whose result jumps with the last bit, or whose arguments count bytes."""
 
 

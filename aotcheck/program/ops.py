@@ -30,6 +30,7 @@ __all__ = [
     "Param",
     "UnknownOpError",
     "Work",
+    "entries",
     "entry",
     "find",
     "implementation",
@@ -218,6 +219,16 @@ class Kind(StrEnum):
     FLAG = auto()  # a bool among the arguments of the program, or a constant
     NUMBER = auto()  # the same for an int or a float
     TABLE = auto()  # a matrix to look rows up in
+    POSITIVE = auto()  # the first tensor: a positive definite matrix, made of a matrix that there is
+    IMAGE = auto()  # the first tensor, with dimensions of size 1 in front until it has four
+    CHAIN = auto()  # matrices that can be multiplied in their order
+    TARGET = auto()  # int64 of the first's shape without dimension 1, in range of it: classes
+    TOKENS = auto()  # int64 [2, 2], rows of a TABLE
+    SORTED = auto()  # a sorted vector of the first's dtype
+    CAUSAL = auto()  # a lower triangular bool matrix as tall as the first
+    PART = auto()  # what a scatter puts in place of the view that its keywords tell of
+    PLACES = auto()  # a subscript of index tensors
+    CONV_TRANSPOSE_WEIGHT = auto()
     CONSTANT = auto()
 
 
@@ -316,6 +327,12 @@ def entry(
     op = Op(path, tuple(map(_param, signature.split())), group, form, **fields)
     register_op(op, function)
     return op
+
+
+def entries(space: str, names: str, signature: str, group: Group, **fields: Any) -> None:
+    """Make one :func:`entry` for each of several ``names`` in ``space`` (``torch.``, ``Tensor.``)."""
+    for name in names.split():
+        entry(f"{space}{name}", signature, group, **fields)
 
 
 def register_op(op: Op, function: Callable[..., Any] | None = None) -> None:

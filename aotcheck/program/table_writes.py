@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from aotcheck.program.ops import DTypes, Group, Work, entry
+from aotcheck.program.ops import DTypes, Group, Work, entries, entry
 
 _I = Group.INPLACE
 
@@ -50,6 +52,17 @@ entry(
 for _path in ("Tensor.sin_", "Tensor.exp_", "Tensor.sigmoid_", "Tensor.tanh_"):
     entry(_path, "self", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True, work=Work.INEXACT)
 entry("Tensor.div_", "self {2|4|2j}", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True, work=Work.INEXACT)
+entry("Tensor.clamp_max_", "self {1|2}", _I, dtypes=DTypes.REAL, writes=True, weight=1)
+entry("Tensor.fmod_", "self {2|3}", _I, dtypes=DTypes.REAL, writes=True, weight=1)
+entry("Tensor.nan_to_num_", "self", _I, dtypes=DTypes.NUMERIC, writes=True, weight=1)
+entry("torch.nn.functional.leaky_relu_", "self {2.0|0.5}", _I, dtypes=DTypes.FLOATING, writes=True, weight=1)
+
+_ROUNDS: dict[str, Any] = {"dtypes": DTypes.FLOATING, "work": Work.INEXACT, "writes": True, "weight": 1}
+entries("Tensor.", "sqrt_ rsqrt_ log1p_ expm1_ reciprocal_", "self", _I, **_ROUNDS | {"dtypes": DTypes.DIFFERENTIABLE})
+entries("Tensor.", "atan2_ hypot_", "self fit_tensor", _I, **_ROUNDS)
+entry("Tensor.addcdiv_", "self fit_tensor fit_tensor value={2|-1}?", _I, **_ROUNDS)
+entry("Tensor.cumprod_", "self dim", _I, ndim=(1, 6), **_ROUNDS)
+entry("torch.nn.functional.elu_", "self", _I, **_ROUNDS)
 
 _F = Group.FILL
 entry("Tensor.zero_", "self", _F, writes=True, ordered=True)
@@ -57,6 +70,7 @@ entry("Tensor.fill_", "self scalar", _F, writes=True, ordered=True, weight=3)
 entry("Tensor.masked_fill_", "self mask scalar", _F, writes=True, ordered=True)
 entry("Tensor.fill_diagonal_", "self {0|1|2|2j}", _F, ndim=(2, 2), writes=True)
 entry("setitem", "self subscript fit", _F, ndim=(1, 6), results=0, writes=True, weight=5)
+entry("setitem", "self mask scalar", _F, ndim=(1, 6), results=0, writes=True, weight=2)
 
 _S = Group.SCATTER
 entry("Tensor.index_add_", "self dim index source", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
@@ -67,8 +81,20 @@ entry("Tensor.scatter_", "self dim index_full_once same", _S, ndim=(1, 4), write
 entry("Tensor.scatter_", "self dim index_full {2|0|2j}", _S, ndim=(1, 4), writes=True)
 entry("Tensor.scatter_add_", "self dim index_full same", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
 entry("Tensor.masked_scatter_", "self mask same", _S, ndim=(1, 4), writes=True, weight=1)
+entry("setitem", "self index_once rows", _S, ndim=(1, 4), results=0, writes=True, weight=1)
+entry(
+    "Tensor.put_", "self index source accumulate={True}", _S, ndim=(1, 1), dtypes=DTypes.NUMERIC, writes=True, weight=1
+)
+entry(
+    "Tensor.scatter_reduce_",
+    "self dim index_full same {'sum'|'amax'|'mean'|'prod'} include_self=boolean?",
+    _S,
+    ndim=(1, 4),
+    **_ROUNDS,
+)
 
 _E = Group.FOREACH
+_WEIGHTED: dict[str, Any] = {"dtypes": DTypes.FLOATING, "writes": True, "weight": 1}
 entry("torch._foreach_add_", "list list_same", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
 entry("torch._foreach_add_", "list {1|2|1j}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
 entry("torch._foreach_mul_", "list {2|-1|1j}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
@@ -78,6 +104,8 @@ entry("torch._foreach_neg_", "list", _E, dtypes=DTypes.NUMERIC, results=0, write
 for _path in ("torch._foreach_abs_", "torch._foreach_sign_"):
     entry(_path, "list", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
 entry("torch._foreach_clamp_min_", "list {0|1}", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
+entry("torch._foreach_addcmul_", "list list_same list_same {1|2}", _E, results=0, **_WEIGHTED)
+entry("torch._foreach_lerp_", "list list_same {0.5}", _E, results=0, **_WEIGHTED)
 entry("torch._foreach_mul", "list {2|-1|1j}", _E, dtypes=DTypes.NUMERIC, results=None)
 
 _O = Group.OUT
@@ -154,3 +182,9 @@ entry("torch.randn_like", "self", _R, dtypes=DTypes.FLOATING, work=Work.INEXACT)
 entry("torch.randint_like", "self {3}", _R, dtypes=DTypes.REAL)
 entry("torch.randint", "{0} {3} factory_size dtype=dtype device=device", _R, weight=1)
 entry("torch.nn.functional.dropout", "self p={0.5}", _R, dtypes=DTypes.FLOATING)
+entry("torch.nn.functional.dropout1d", "self p={0.5}", _R, dtypes=DTypes.FLOATING, ndim=(2, 3), weight=1)
+entry("torch.nn.functional.alpha_dropout", "self p={0.5}", _R, dtypes=DTypes.FLOATING, work=Work.INEXACT, weight=1)
+entries("torch.", "rand randn", "factory_size device=device", _R, work=Work.INEXACT, weight=1)
+entry("torch.bernoulli", "self", _R, dtypes=DTypes.FLOATING, weight=0)
+entry("torch.multinomial", "self {1}", _R, dtypes=DTypes.FLOATING, ndim=(1, 1), weight=0)
+entry("torch.randperm", "{3|4} device=device", _R, weight=1)
