@@ -4,7 +4,7 @@
 stands for its compiled form; apart from its fault it does what eager does.
 """
 
-from tools.faulty import calls, gradients, mutations, ops, outputs  # noqa: F401  # they enter their faults in the table
+from tools.faulty import calls, forms, gradients, mutations, ops, outputs  # noqa: F401  # they enter their faults in the table
 from tools.faulty.fault import FAULTS, Fault
 
 __all__ = ["FAULTS", "Fault"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -308,3 +310,18 @@ def test_a_process_that_ends_is_an_outcome_and_the_next_model_is_judged() -> Non
 def test_a_model_without_an_end_is_an_outcome() -> None:
     (found,) = judge_models(models_named(["diffusion"]), zoo("hangs", timeout=10.0))
     assert (found.outcome, found.reason) == (Outcome.ERROR, "no end after 10 s")
+
+
+REFUSED_FIRST = tomllib.loads((Path(__file__).parents[2] / "refused_first.toml").read_text())
+
+
+@pytest.mark.parametrize("name", REFUSED_FIRST["zoo"])
+def test_what_the_first_compiler_is_said_to_refuse_it_refuses(name: str):
+    (model,) = models_named([name])
+    result = judged(model, resolve("aotcheck"), CPU)
+    assert REFUSED_FIRST["zoo"][name].startswith(f"{result.outcome.value}: {result.reason.partition(':')[0]}")
+
+
+def test_what_is_said_of_the_first_compiler_is_said_of_models():
+    assert {*REFUSED_FIRST["zoo"], *REFUSED_FIRST["too_often"]} <= MODELS.keys()
+    assert REFUSED_FIRST["libraries"].keys() <= LIBRARY_MODELS.keys()
