@@ -14,6 +14,7 @@ import torch
 
 from aotcheck.program import (
     Backward,
+    Block,
     Call,
     Context,
     Cotangent,
@@ -35,6 +36,7 @@ from aotcheck.program import (
     Storage,
     Strided,
     TupleExpr,
+    references,
 )
 from aotcheck.program.memory import size_of
 from aotcheck.program.ops import find
@@ -47,15 +49,18 @@ from .exprs import broadcasts
 from .idioms import Idiom
 from .inputs import contiguous, data
 from .profile import Usage
+from .selection import mutates
 from .state import EXPECTED, Outcome, State
 
-__all__ = ["PATHS", "Practice"]
+__all__ = ["PATHS", "Practice", "needed"]
 
 _BATCH, _ROWS = -1, -2
 """Sizes that differ from call to call: of a batch, of a cache."""
 _FIRST = 4
-_CACHED = "cached"
-_LOSSES = 15
+_RESULTS = ("cached", "measured", "recomputed", "masked", "halved")
+_CACHED, _MEASURED, _RECOMPUTED, _MASKED, _HALVED = _RESULTS
+"""What idioms make, which is returned."""
+_LOSSES = 10
 """Of programs, how many reduce what they made to a loss; most leave that to the caller."""
 _PART_OF = {"optimizer": "backward", "accumulation": "backward", "smaller batch": "other size"}
 """Idioms that no program has without another one."""
@@ -174,8 +179,7 @@ class Practice:
             chosen.append(Ref(call.targets[0] if done else trained[0]))
         if made and (not chosen or self.choose.chance(50)):
             chosen.append(Ref((trained or [made[0][0]])[0]))
-        if self.cache == "tensor" and _CACHED in state.env:
-            chosen.append(Ref(_CACHED))
+        chosen += [Ref(name) for name in _RESULTS if name in state.env and (name != _CACHED or self.cache == "tensor")]
         if "view of an input returned" in self.wanted:
             chosen.append(Ref(state.params[0]))
         if not chosen:
@@ -188,7 +192,7 @@ class Practice:
         """A backward of the loss, and what an optimizer writes to the parameters."""
         if self.inside or "backward" not in self.wanted:
             return ()
-        steps: list[Step] = [Backward((0,), (Cotangent(Fill.PATTERN),))]
+        steps: list[Step] = [Backward((0, 1, 2), (Cotangent(Fill.PATTERN),))]
         if "optimizer" in self.wanted and (last or "accumulation" not in self.wanted):
             trained = [k for k, leaf in enumerate(self.leaves) if leaf.grad]
             steps += [Probe(Site.INPUT, k, 1 + k % 4) for k in trained]
@@ -223,6 +227,19 @@ class Practice:
         return self._inputs(batch if sizes and sized else _FIRST, 2 + index, index + choose.below(4))
 
 
+def needed(body: tuple[Statement, ...], used: set[str]) -> tuple[Statement, ...]:
+    """The statements that write, or make what is used later: people write no others. ``used`` grows."""
+    kept: list[Statement] = []
+    for statement in reversed(body):
+        if isinstance(statement, Block):
+            if inner := needed(statement.body, used):
+                kept.append(replace(statement, body=inner))
+        elif not used.isdisjoint(statement.targets) or any(map(mutates, find(statement.path))):
+            kept.append(statement)
+            used.update(name for arg in (*statement.args, *dict(statement.kwargs).values()) for name in references(arg))
+    return tuple(reversed(kept))
+
+
 # -- idioms
 
 
@@ -230,21 +247,26 @@ def _real(t: torch.Tensor) -> bool:
     return t.is_floating_point() and t.dim() > 0 and not held(t)
 
 
+def _chained(i: Idiom, fits: Callable[[torch.Tensor], bool]) -> tuple[str, torch.Tensor]:
+    """What was made last and fits, or an argument that does."""
+    made = [one for one in i.state.tensors() if one[0] not in i.state.params and fits(one[1])]
+    return made[-1] if made else i.pick(fits)
+
+
 def _mask(i: Idiom) -> None:
     """Positions that do not count, by an argument or a comparison."""
     masks = [(name, t) for name, t in i.state.tensors() if t.dtype == torch.bool]
     mask, m = i.choose.one(masks)
-    name, _ = i.pick(lambda t: _real(t) and broadcasts(size_of(m), size_of(t)))
-    if i.choose.chance(50):
-        i.make("torch.masked_fill", Ref(name), Ref(mask), Literal(i.choose.one((0, -1))))
-    else:
-        i.make("torch.where", Ref(mask), Ref(name), Literal(0))
+    name, _ = _chained(i, lambda t: _real(t) and broadcasts(size_of(m), size_of(t)))
+    fill = ("torch.masked_fill", (Ref(name), Ref(mask), Literal(i.choose.one((0, -1)))))
+    path, args = i.choose.one((fill, ("torch.where", (Ref(mask), Ref(name), Literal(0)))))
+    i.state.attempt(OpCall(_MASKED, path, args))
 
 
 def _schedule(i: Idiom) -> None:
     """A number that differs from call to call is a factor."""
     numbers = [name for name, value in i.state.env.items() if isinstance(value, float)]
-    name, _ = i.pick(_real)
+    name, _ = _chained(i, _real)
     i.make(i.choose.one(("torch.mul", "torch.add")), Ref(name), Ref(i.choose.one(numbers)))
 
 
@@ -270,9 +292,9 @@ def _cache(i: Idiom) -> None:
 
 def _checkpoint(i: Idiom) -> None:
     """A part that is computed once more in the backward."""
-    name, t = i.pick(lambda t: _real(t) and t.requires_grad and t.numel() <= 36)
+    name, t = _chained(i, lambda t: _real(t) and t.requires_grad and t.numel() <= 36)
     alike = [other for other, u in i.state.tensors() if u.shape == t.shape and u.dtype == t.dtype and _real(u)]
-    i.make("Inside.checkpointed", Ref(name), Ref(i.choose.one(alike)))
+    i.state.attempt(OpCall(_RECOMPUTED, "Inside.checkpointed", (Ref(name), Ref(i.choose.one(alike)))))
 
 
 def _under(i: Idiom, context: Context, action: Callable[[], object]) -> None:
@@ -287,15 +309,17 @@ def _under(i: Idiom, context: Context, action: Callable[[], object]) -> None:
 
 def _autocast(i: Idiom) -> None:
     """A product in lower precision."""
-    name, t = i.pick(lambda t: _real(t) and t.dim() > 1 and t.requires_grad)
+    name, t = _chained(i, lambda t: _real(t) and t.dim() > 1 and t.requires_grad)
     fitting = [u for u, s in i.state.tensors() if s.dim() == 2 and s.shape[-1] == t.shape[-1] and s.dtype == t.dtype]
-    _under(i, Context.AUTOCAST, lambda: i.make("torch.nn.functional.linear", Ref(name), Ref(i.choose.one(fitting))))
+    product = OpCall(_HALVED, "torch.nn.functional.linear", (Ref(name), Ref(i.choose.one(fitting))))
+    _under(i, Context.AUTOCAST, lambda: i.state.attempt(product))
 
 
 def _no_grad(i: Idiom) -> None:
     """Something measured, for which nothing is trained."""
     name, _ = i.pick(_real)
-    _under(i, Context.NO_GRAD, lambda: i.make(i.choose.one(("torch.mean", "torch.relu")), Ref(name)))
+    measure = OpCall(_MEASURED, i.choose.one(("torch.mean", "torch.relu")), (Ref(name),))
+    _under(i, Context.NO_GRAD, lambda: i.state.attempt(measure))
 
 
 def _buffer(i: Idiom) -> None:

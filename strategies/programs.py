@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from hypothesis import assume
@@ -23,6 +24,7 @@ from aotcheck.program import (
     Ref,
     TupleExpr,
     evaluate,
+    references,
 )
 from aotcheck.program.memory import address, fits
 from aotcheck.program.ops import INSIDE, Group, Op, find
@@ -33,7 +35,7 @@ from .chooser import Chooser
 from .families import draw_inputs
 from .idioms import Idiom, draw_idiom
 from .plans import Sides
-from .practice import Practice
+from .practice import Practice, needed
 from .profile import Profile, Training
 from .refusals import draw_refusal
 from .selection import Selection, selection_of
@@ -324,6 +326,7 @@ class _Drawer:
         outputs, state = self.practice.outputs(self.state) if self.practice else self.outputs(), self.state
         program = Program(state.params, tuple(state.body), outputs, (Call(state.inputs, state.mode),))
         if self.practice:
+            program = replace(program, body=needed(program.body, set(references(outputs))))
             return self.practice.loop(program)
         tensors, roots = arity(outputs, state.env)
         trained = sum(t.requires_grad for t in state.named.values())

@@ -48,7 +48,7 @@ def profile() -> Profile:
     sections = {name: tuple(table[name].items()) for name in ("dtypes", "layouts", "ranks", "idioms")}
     return Profile(
         ops=frozenset(shares) | PATHS,
-        statements=12,
+        statements=18,
         inexact=100,
         random=100,
         refused=0,
