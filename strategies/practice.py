@@ -342,6 +342,11 @@ def _train_inside(i: Idiom, optimizer: bool) -> None:
     if not optimizer:
         i.do("Tensor.backward", loss)
         return
+    if i.choose.chance(40):
+        parameter = i.choose.one(parameters)
+        path, more = i.choose.one((("Optimizer.adam", ()), ("Optimizer.sgd", (Literal(False),))))
+        i.do(path, Ref(parameter), i.make("torch.relu", Ref(parameter)), *more)
+        return
     made = tuple(state.fresh() for _ in parameters)
     lists = (ListExpr((loss,)), ListExpr(tuple(map(Ref, parameters))))
     call = OpCall(made, "torch.autograd.grad", lists, (("allow_unused", Literal(True)),))
@@ -376,7 +381,7 @@ _BODY: dict[str, Callable[[Idiom], None]] = {
 _PATHS = """
 Inside.checkpointed Tensor.add_ Tensor.addcmul_ Tensor.backward Tensor.detach Tensor.lerp_ Tensor.sub_ Tensor.sum
 getitem list.append setitem torch.add torch.autograd.grad torch.cat torch.div torch.masked_fill torch.mean torch.mul
-torch.nn.functional.linear torch.relu torch.where torch.zeros_like
+torch.nn.functional.linear torch.relu torch.where torch.zeros_like Optimizer.adam Optimizer.sgd
 """
 PATHS = frozenset(_PATHS.split())
 """The ops of idioms."""

@@ -1,8 +1,8 @@
 """How often ops, modules, dtypes, layouts, sizes and idioms occur in models: the table of ``strategies:realistic``.
 
-``python -m tools.idiom_table`` writes strategies/realistic.json and says which ops the grammar lacks. Models of the zoo
-and of installed libraries run eagerly. What a target calls is counted by the grammar's path, else by torch's name; a
-module that the grammar has is one call. Shares are means over models, those of idioms are of models.
+``python -W ignore -m tools.idiom_table`` writes strategies/realistic.json and says which ops the grammar lacks. Models
+of the zoo and of installed libraries run eagerly. What a target calls is counted by the grammar's path, or else torch's
+name; a module that the grammar has is one call. Shares are means over models, those of idioms are of models.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import inspect
 import re
 import sys
 import textwrap
-import warnings
 from collections import Counter, defaultdict, deque
 from importlib.util import find_spec
 from types import FrameType
@@ -105,9 +104,10 @@ class Trace(TorchFunctionMode):
                 self.counts["sizes"].update(str(min(n, 64)) for n in t.shape)
 
     def _enter(self, module: nn.Module, _: Any) -> None:
-        called = _module_path(type(module).__name__)
+        name, built_in = type(module).__name__, type(module).__module__.startswith("torch.nn")
+        called = _module_path(name) if built_in else ""
         if self.inside and not any(self.modules):
-            self.counts["modules"][type(module).__name__] += type(module).__module__.startswith("torch.nn")
+            self.counts["modules"][name] += built_in
             self.counts["ops"][called] += bool(called)
         self.modules.append(called)
 
@@ -183,7 +183,6 @@ def table(models: list[Model]) -> dict[str, dict[str, int]]:
 
 def main() -> None:
     """Write the table."""
-    warnings.simplefilter("ignore")
     libraries = [one for one in LIBRARY_MODELS.values() if find_spec(one.kind.value)]
     found = table([*MODELS.values(), *libraries])
     sections = [f'"about": "{len(MODELS)} models of the zoo, {len(libraries)} of libraries; shares per 10,000"']

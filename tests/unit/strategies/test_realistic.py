@@ -92,7 +92,7 @@ def _wrapped(program: Program) -> bool:
 IDIOMS: dict[str, tuple[Callable[[Program], bool], float]] = {
     "training step": (_steps(Backward), 0.6),
     "optimizer": (_steps(Probe), 0.55),
-    "optimizer inside": (_calls("torch.autograd.grad"), 0.005),
+    "optimizer inside": (_calls("torch.autograd.grad", "Optimizer.adam", "Optimizer.sgd"), 0.005),
     "backward inside": (_calls("Tensor.backward"), 0.003),
     "accumulation": (_accumulates, 0.003),
     "cache": (_caches, 0.01),
