@@ -358,6 +358,14 @@ def _otherwise(arg: Expr) -> Expr:
     return arg
 
 
+def _reads_constant(program: Program) -> bool:
+    """Whether a statement reads an argument that is a number or a flag."""
+    inputs = program.calls[0].inputs
+    args = () if inputs is None else inputs.args
+    constants = {p for p, a in zip(program.params, args, strict=True) if isinstance(a, Literal)}
+    return any(Ref(name) in call.args for call in flat_calls(program.body) for name in constants)
+
+
 _CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...] = (
     (_other_values, 3),
     (_other_grad, 4),
@@ -421,6 +429,8 @@ def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
         changes = _ALL if profile.inside else _WEIGHTED
         if profile.trained_later and _may_train(program) and choose.chance(profile.trained_later):
             changes = (_other_grad,)
+        if profile.inside and _reads_constant(program) and choose.chance(50):
+            changes = (_other_constant,)
         inputs = choose.toward(changes, lambda change: _LEADS_TO[change])(choose, first.inputs, build_call(program, 0))
     count = len(program.params)
     sides = Sides(1, choose.between(1, 3), count, 2)

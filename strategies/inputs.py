@@ -88,6 +88,7 @@ class Drawing:
 
     def __init__(self, choose: Chooser, profile: Profile) -> None:
         self.choose, self.training = choose, profile.training
+        self.constants = 15 if profile.inside else 8  # in percent of programs; control flow reads them
         self.nests = selection_of(profile).allows("getitem")
         self.dtypes_drawn = tuple(dtype for dtype in _DTYPES if dtype in profile.dtypes)
         self.storages: list[Storage] = []
@@ -442,7 +443,7 @@ class Drawing:
             args = [*args[:k], self.choose.toward(nested, lambda made: (_NESTED[type(made)],))]
             if k:
                 args[-2] = self.in_another_container(args[-2], args[-1])
-        if self.choose.likely(8, "argument:constant", "call:other-constant"):
+        if self.choose.likely(self.constants, "argument:constant", "call:other-constant"):
             constants = (Literal(2), Literal(None), Literal(0.5), Literal(True))
             args.append(self.choose.toward(constants, lambda c: ("call:other-constant",) if c.value is True else ()))
         return tuple(args)

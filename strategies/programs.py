@@ -176,6 +176,8 @@ class _Drawer:
             groups = groups or (() if self.state.selection.restricted else (Group.INPLACE,))
         if not groups:
             return
+        if Group.CONTROL in groups and any(isinstance(value, int | float) for value in self.state.env.values()):
+            groups = (*groups, *[Group.CONTROL] * _WEIGHTS[Group.CONTAINER])
         wanted = self.choose.between(1, self.profile.statements)
         tries, kept = 0, 0
         ends: list[int] = []  # of the open blocks, by the number of tries
