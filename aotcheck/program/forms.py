@@ -158,6 +158,27 @@ class Control:
         return x + z
 
     @staticmethod
+    def stateful(x, y):
+        """An object of the user's that is changed on the way."""
+        state = Carried(x)
+        for _ in range(2):
+            state.step(y)
+        return state.hidden + state.steps
+
+    @staticmethod
+    def subclassed(x):
+        """Goes through a subclass that nobody registered."""
+        return (x.as_subclass(Doubling) * 3 + 1).as_subclass(torch.Tensor)
+
+    @staticmethod
+    def sparse(x, y):
+        return torch.sparse.mm(x.to_sparse(), y)
+
+    @staticmethod
+    def sparsely(x):
+        return (x.to_sparse() * 2).coalesce().to_dense()
+
+    @staticmethod
     def cond(x, flag):
         return torch.cond(flag, lambda a: a * 2, lambda a: a + 1, (x,))
 
@@ -170,6 +191,25 @@ class Control:
         """Doubles `x` until it has done so three times."""
         n = torch.zeros((), dtype=torch.int64, device=x.device)
         return torch.while_loop(lambda n, a: n < 3, lambda n, a: (n + 1, a * 2), (n, x))
+
+
+class Carried:
+    """What a loop carries."""
+
+    def __init__(self, hidden):
+        self.hidden, self.steps = hidden, 0
+
+    def step(self, x):
+        self.hidden, self.steps = self.hidden * x, self.steps + 1
+
+
+class Doubling(torch.Tensor):
+    """Doubles what products give."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result + result if func is torch.Tensor.mul else result
 
 
 class Optimizer:

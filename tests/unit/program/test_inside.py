@@ -104,6 +104,7 @@ _BY_KIND = {
     Kind.SELF: X,
     Kind.SAME: Y,
     Kind.MAT_T: Y,
+    Kind.MAT: Y,
     Kind.BIAS: W,
     Kind.VEC: W,
     Kind.FLAG: TRUE,
@@ -156,6 +157,17 @@ def test_a_backend_that_loses_it_differs(name: str, lost: str) -> None:
     without = function_of(replace(made, body=tuple(c for c in made.body if getattr(c, "path", "") != lost)))
     verdict = check(made, Backend("loses it", lambda fn: without), CPU)
     assert verdict.hard[0].oracle is (OracleKind.GRADIENT_NONE if name == "backward" else OracleKind.VALUES)
+
+
+def test_what_a_hook_appends_to_a_list_of_the_caller_is_compared() -> None:
+    made = program(MUL, OpCall(None, "Inside.logs", (W, Ref("v0"))), outputs="v0")
+    inputs = made.calls[0].inputs
+    assert inputs is not None
+    inputs = replace(inputs, args=(Ref("a0"), Ref("a1"), ListExpr((Ref("a2"),))))
+    made = replace(made, calls=(replace(made.calls[0], inputs=inputs),))
+    assert check(made, resolve("eager"), CPU).outcome is Outcome.AGREES
+    without = function_of(replace(made, body=made.body[:1]))
+    assert check(made, Backend("appends nothing", lambda fn: without), CPU).hard[0].oracle is OracleKind.STRUCTURE
 
 
 def test_modules_use_what_they_are_given_and_keep_nothing() -> None:
