@@ -155,7 +155,7 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
         base, index = written[0], evaluate(call.args[1], env)
         try:
             written = list(_tensors(base[index]))
-        except EXPECTED:
+        except _RAISED:
             return True
         operands = list(_tensors(evaluate(call.args[2], env)))
         if written[0].untyped_storage() is not base.untyped_storage():  # index_put_, a scatter
