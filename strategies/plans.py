@@ -198,7 +198,7 @@ _RECIPES: tuple[tuple[Callable[[_Plan], list[Step]], int], ...] = (
     (_Plan.returned, 4),
     (_Plan.double, 7),
     (_Plan.accumulated, 2),
-    (_Plan.third, 2),
+    (_Plan.third, 4),
 )
 _WEIGHTED = tuple(recipe for recipe, weight in _RECIPES for _ in range(weight))
 _LEADS_TO: dict[Callable[[_Plan], list[Step]], tuple[str, ...]] = {
