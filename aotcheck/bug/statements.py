@@ -183,7 +183,8 @@ class Spelling:
         paths = {call.path for call in flat_calls(self.program.body)}
         kept: list[ast.stmt] = [m for m in made.body if f"{made.name}.{getattr(m, 'name', '')}" in paths]
         for member in kept:  # which grows
-            names = {node.attr for node in ast.walk(member) if isinstance(node, ast.Attribute)}
+            attributes = (node for node in ast.walk(member) if isinstance(node, ast.Attribute))
+            names = {node.attr for node in attributes if getattr(node.value, "id", "") in ("cls", made.name)}
             kept += [m for m in made.body if m not in kept and names & _names_of(m)]
         return [member for member in made.body if member in kept]
 

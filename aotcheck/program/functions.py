@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 import torch.utils.checkpoint
 
@@ -250,11 +248,10 @@ class Inside:
     @staticmethod
     def checkpointed_selectively(x, y):
         """The same as `checkpointed`, with products saved."""
-        saved = functools.partial(
-            torch.utils.checkpoint.create_selective_checkpoint_contexts, [torch.ops.aten.mul.Tensor]
-        )
+        products = [torch.ops.aten.mul.Tensor]
+        contexts = torch.utils.checkpoint.create_selective_checkpoint_contexts
         return torch.utils.checkpoint.checkpoint(
-            lambda a, b: (a * b).relu() * a, x, y, use_reentrant=False, context_fn=saved
+            lambda a, b: (a * b).relu() * a, x, y, use_reentrant=False, context_fn=lambda: contexts(products)
         )
 
     @staticmethod
