@@ -234,7 +234,7 @@ class Optimizer:
     def training(x, y):
         """A parameter made inside, trained for two steps."""
         w = y.detach().clone().requires_grad_()
-        optimizer = torch.optim.SGD([w], lr=0.5, weight_decay=1.0)
+        optimizer = torch.optim.SGD([w], lr=0.5, momentum=0.5, weight_decay=1.0)
         for _ in range(2):
             optimizer.zero_grad()
             (w * x.detach()).sum().backward()
