@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import torch
-import torch.utils.checkpoint
 
+from aotcheck._torch import pytree
 from aotcheck.oracle import OracleKind as K
 from tools.faulty.fault import Compile, Function, fault
 from tools.faulty.ops import Call, instead
@@ -43,33 +42,6 @@ def backward_of_a_fourier_transform_is_doubled(fn: Function) -> Function:
     return instead(*ops)(lambda f, args, kwargs: twice(f(*args, **kwargs)))(fn)
 
 
-@fault(AREA, K.GRADIENT_NONE, K.REQUIRES_GRAD, K.VALUES, K.EXCEPTION)
-def right_hand_side_has_no_gradient(fn: Function) -> Function:
-    """``linalg.solve`` is differentiable with respect to the matrix alone."""
-    return instead(torch.linalg.solve)(lambda f, args, kwargs: f(args[0], args[1].detach(), **kwargs))(fn)
-
-
-@fault(AREA, K.VALUES)
-def scatter_reduce_always_includes_itself(fn: Function) -> Function:
-    """``include_self=False`` is ignored."""
-    ops = (torch.scatter_reduce, T.scatter_reduce_)
-    return instead(*ops)(lambda f, args, kwargs: f(*args, **kwargs | {"include_self": True}))(fn)
-
-
-@fault(AREA, K.VALUES)
-def one_of_equal_maxima_gets_the_gradient(fn: Function) -> Function:
-    """The gradient of ``amax`` goes to the first of several equal elements; it is not divided among them."""
-
-    def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        x, dims, *_ = (*args, None)
-        dims = [dims] if isinstance(dims, int) else dims
-        if not dims or len(dims) != 1 or not x.dim():
-            return f(*args, **kwargs)
-        return torch.max(x, dims[0], keepdim=kwargs.get("keepdim", False)).values
-
-    return instead(torch.amax)(change)(fn)
-
-
 @fault(AREA, K.VALUES)
 def mask_is_turned_over(fn: Function) -> Function:
     """``x[mask] = value`` writes where the mask is false."""
@@ -83,15 +55,80 @@ def mask_is_turned_over(fn: Function) -> Function:
 
 
 @fault(AREA, K.VALUES)
-def standard_deviation_is_of_the_population(fn: Function) -> Function:
-    """``std`` divides by the number of elements, whatever ``correction`` says."""
-    return instead(torch.std)(lambda f, args, kwargs: f(*args, **kwargs | {"correction": 0}))(fn)
+def index_is_sorted(fn: Function) -> Function:
+    """``x[index]`` takes the elements in the order in which they lie in ``x``."""
+
+    def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        t, index = args
+        return f(t, index.sort().values if isinstance(index, T) and index.dtype == torch.int64 else index)
+
+    return instead(T.__getitem__)(change)(fn)
 
 
 @fault(AREA, K.VALUES, K.SHAPE)
-def vmap_stacks_in_front(fn: Function) -> Function:
-    """The results of ``vmap`` are stacked along the first dimension, whatever ``out_dims`` says."""
-    return replaced(torch.func, "vmap", lambda f: lambda g, in_dims=0, out_dims=0: f(g, in_dims))(fn)
+def loss_is_summed(fn: Function) -> Function:
+    """Losses are summed, whatever ``reduction`` says."""
+    names = ("cross_entropy", "nll_loss", "l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
+    losses = [getattr(torch.nn.functional, name) for name in names]
+    return instead(*losses)(lambda f, args, kwargs: f(*args, **kwargs | {"reduction": "sum"}))(fn)
+
+
+@fault(AREA, K.VALUES)
+def attention_sees_what_comes_after(fn: Function) -> Function:
+    """``is_causal`` and a mask are ignored."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return instead(attention)(lambda f, args, kwargs: f(*args[:3]))(fn)
+
+
+def _of_result(change: Callable[[Any], Any]) -> Callable[[Call], Call]:
+    """What makes functions whose results ``change`` alters, of what makes functions."""
+    return lambda f: lambda *args, **kwargs: lambda *more: change(f(*args, **kwargs)(*more))
+
+
+@fault(AREA, K.VALUES)
+def gradient_transform_is_doubled(fn: Function) -> Function:
+    """``torch.func.grad`` gives twice the gradient."""
+    doubled = _of_result(lambda result: pytree.tree_map(lambda t: t * 2, result))
+    return replaced(torch.func, "grad", doubled)(fn)
+
+
+@fault(AREA, K.VALUES, K.SHAPE, K.STRIDE)
+def jacobian_is_transposed(fn: Function) -> Function:
+    """``jacrev`` and ``jacfwd`` give the transposed matrix."""
+    transposed = _of_result(lambda result: result.transpose(0, -1))
+    forward = replaced(torch.func, "jacfwd", transposed)
+    return replaced(torch.func, "jacrev", transposed)(forward(fn))
+
+
+@fault(AREA, K.VALUES)
+def pullback_is_in_another_order(fn: Function) -> Function:
+    """What ``vjp`` returns gives the gradients in reverse."""
+
+    def change(f: Call) -> Call:
+        def vjp(*args: Any, **kwargs: Any) -> Any:
+            value, pull = f(*args, **kwargs)
+            return value, lambda cotangent: pull(cotangent)[::-1]
+
+        return vjp
+
+    return replaced(torch.func, "vjp", change)(fn)
+
+
+@fault(AREA, K.VALUES, K.SHAPE)
+def parameters_are_baked_in(fn: Function) -> Function:
+    """``functional_call`` runs a module with the parameters that it had in the first call."""
+    first: dict[int, Any] = {}
+
+    def change(f: Call) -> Call:
+        def functional_call(module: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+            kept = first.setdefault(id(module), {name: t.detach().clone() for name, t in state.items()})
+            same = all(kept[name].shape == t.shape for name, t in state.items())
+            state = {name: t - t.detach() + kept[name] for name, t in state.items()} if same else state
+            return f(module, state, *args, **kwargs)
+
+        return functional_call
+
+    return replaced(torch.func, "functional_call", change)(fn)
 
 
 @fault(AREA, K.VALUES)
@@ -119,12 +156,6 @@ def python_number_is_baked_in(fn: Function) -> Function:
         return fn(*[first[k] if k in numbers else a for k, a in enumerate(args)])
 
     return compiled
-
-
-@fault(AREA, K.VALUES, K.SHAPE)
-def first_branch_is_taken(fn: Function) -> Function:
-    """``cond`` does what it should do where the predicate is true."""
-    return replaced(torch, "cond", lambda f: lambda predicate, yes, no, operands: yes(*operands))(fn)
 
 
 @fault(AREA, K.VALUES)
@@ -155,29 +186,3 @@ def momentum_is_forgotten(fn: Function) -> Function:
         return step
 
     return replaced(torch.optim.SGD, "step", change)(fn)
-
-
-@fault(AREA, K.DTYPE, K.VALUES)
-def autocast_stays_off(fn: Function) -> Function:
-    """After a block with ``torch.autocast(..., enabled=False)`` autocast is off until the block around it ends."""
-
-    def change(f: Call) -> Call:
-        def autocast(device: str, *args: Any, **kwargs: Any) -> Any:
-            if kwargs.get("enabled", True):
-                return f(device, *args, **kwargs)
-            torch.set_autocast_enabled(device, False)
-            return contextlib.nullcontext()
-
-        return autocast
-
-    return replaced(torch, "autocast", change)(fn)
-
-
-@fault(AREA, K.VALUES, K.RNG)
-def checkpoint_draws_anew(fn: Function) -> Function:
-    """A checkpoint draws other random numbers in the backward than in the forward."""
-
-    def change(f: Call) -> Call:
-        return lambda *args, **kwargs: f(*args, **kwargs | {"preserve_rng_state": False})
-
-    return replaced(torch.utils.checkpoint, "checkpoint", change)(fn)
