@@ -1,4 +1,4 @@
-"""The corpus: canonical files, on which aotcheck agrees with eager and torch differs as their headers say."""
+"""The corpus: canonical files, on which aotcheck agrees with eager, or is said not to, and torch differs as said."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_corpus_file_has_the_form(path: Path) -> None:
     parsed = parse_file(path)
     assert parse(emit(parsed.program, parsed.header)) == parsed
     assert set(entry(path).expect) <= set(NAMES)
-    assert entry(path).expected("aotcheck", torch.__version__) is Expected.AGREE
+    assert entry(path).expected("aotcheck", torch.__version__) is not None
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -54,22 +54,28 @@ def test_a_corpus_file_is_listed_with_its_issue(path: Path) -> None:
     _, _, kind, backends, *_ = (cell.strip() for cell in row.split("|"))
     assert kind.split(", ") == list(dict.fromkeys(key.strip("()").split(",")[0] for key in entry(path).keys.values()))
     differ = [name for name in entry(path).expect if (path, name) in known_bugs()]
-    fixed = ["aotcheck (fixed)"] if "aotcheck" in entry(path).keys else []
+    fixed = ["aotcheck (fixed)"] if "aotcheck" in entry(path).keys and "aotcheck" not in differ else []
     assert backends.split(", ") == [*fixed, *differ]
+
+
+def test_few_files_show_what_is_wrong_with_aotcheck() -> None:
+    assert sum(name == "aotcheck" for _, name in known_bugs()) <= 20
 
 
 def test_no_two_files_show_one_difference() -> None:
     assert [(new.path.stem, old.path.stem) for new, old in duplicates(map(entry, FILES))] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if (path, "aotcheck") not in known_bugs()], ids=lambda p: p.stem
+)
 def test_aotcheck_agrees_with_eager_on_the_corpus(path: Path, device: str) -> None:
     verdict = check(entry(path).program, resolve("aotcheck"), require_device(device))
     assert verdict.outcome is Outcome.AGREES, verdict.refusals or [d.text for d in verdict.hard]
 
 
 @pytest.mark.parametrize(("path", "name"), known_bugs(), ids=lambda part: getattr(part, "stem", part))
-def test_torch_differs_as_the_corpus_says(path: Path, name: str) -> None:
+def test_backends_differ_as_the_corpus_says(path: Path, name: str) -> None:
     if name in entry(path).alone:
         (replayed,) = Replay((path,), (name,)).results()
         assert replayed.status is Status.KNOWN, replayed.text
