@@ -1,22 +1,67 @@
-"""What a stream of programs is made of: statements by group and by op, features of whole programs.
+"""What a stream of programs is made of: statements by group and by op, features of whole programs, and what of them the
+compiler is not asked to do.
 
-Run as ``python -m tools.stream [--examples 2000] [--seed 7] [--ops]``.
+Run as ``python -m tools.stream [--strategy strategies:programs] [--examples 2000] [--seed 7] [--ops]``.
 """
 
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections import Counter
+from collections.abc import MutableMapping
+from typing import Any
+
+import torch
 
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.settings import BLOCK_SIZE
-from aotcheck.program import Program, difficulty, flat_calls
-from aotcheck.program.ops import find
+from aotcheck.program import Context, Feature, OpCall, Program, build_call, difficulty, evaluate, flat_calls
+from aotcheck.program.build import around
+from aotcheck.program.interpret import run_body
+from aotcheck.program.noticed import contexts
+from aotcheck.program.ops import Group, find
+
+CPU = torch.device("cpu")
+_BY_PATH = {
+    "torch.utils.swap_tensors": "swap_tensors",
+    "Control.cond_on_data": "a branch on data",
+    "Control.sparsely": "sparse tensors",
+    "Control.subclassed": "a subclass without __tensor_flatten__",
+}
 
 
-def stream(examples: int, seed: int) -> list[Program]:
+def refused(program: Program) -> set[str]:
+    """What of the list of refusals in the contract a program's first call does, as far as a run of eager shows it."""
+    found = {_BY_PATH[call.path] for call in flat_calls(program.body) if call.path in _BY_PATH}
+    if Context.INFERENCE in contexts(program):
+        found.add("inference mode entered inside")
+    if {Feature.FOREACH_TWICE, Feature.FOREACH_ALIAS, Feature.EXPANDED_WRITE} & set(difficulty(program)):
+        found.add("a write to memory that is written twice")
+
+    def before(call: OpCall, env: MutableMapping[str, Any]) -> None:
+        target = evaluate(call.args[0], env) if call.args else None
+        if not isinstance(target, torch.Tensor):
+            return
+        has_history = target.grad_fn is not None
+        if call.path in ("Tensor.set_", "Tensor.data=") and has_history:
+            found.add("set_ or .data = of a tensor that has a grad_fn")
+        if find(call.path)[0].group is Group.METADATA and target._is_view() and has_history:
+            found.add("an in-place reshape of a view that has a grad_fn")
+
+    built = build_call(program, 0)
+    try:
+        with around(program.calls[0], CPU), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run_body(program.body, dict(zip(program.params, built.args, strict=True)), before)
+    except Exception:  # what eager refuses
+        pass
+    return found
+
+
+def stream(strategy_name: str, examples: int, seed: int) -> list[Program]:
     """The programs that a campaign with this seed runs."""
-    strategy = load_strategy("strategies:programs")
+    strategy = load_strategy(strategy_name)
     blocks = range(-(-examples // BLOCK_SIZE))
     return [program for block in blocks for program in programs_of_block(strategy, seed, block)][:examples]
 
@@ -33,13 +78,14 @@ def table(title: str, programs: Counter[str], statements: Counter[str], total: i
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--strategy", default="strategies:programs")
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--ops", action="store_true", help="also by op")
     options = parser.parse_args()
-    programs = stream(options.examples, options.seed)
+    programs = stream(options.strategy, options.examples, options.seed)
     counts: dict[str, tuple[Counter[str], Counter[str]]] = {}
-    for kind in ("group", "op", "feature"):
+    for kind in ("group", "op", "feature", "not asked of the compiler"):
         counts[kind] = Counter(), Counter()
     for program in programs:
         paths = [call.path for call in flat_calls(program.body)]
@@ -48,6 +94,8 @@ def main() -> None:
             counts[kind][0].update(set(names))
             counts[kind][1].update(names)
         counts["feature"][0].update(feature.value for feature in difficulty(program))
+        not_asked = refused(program)
+        counts["not asked of the compiler"][0].update(not_asked | ({"any of these"} if not_asked else set()))
     for kind, (in_programs, in_statements) in counts.items():
         if kind != "op" or options.ops:
             print(table(kind, in_programs, in_statements, len(programs)), end="\n\n")

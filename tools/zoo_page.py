@@ -62,9 +62,19 @@ WHY = {
         "library_of_a_tensor",
     ): "the class of a traced tensor is not torch's: the other branch is taken",
     ("aotcheck", "selective_checkpoint_whose_body_writes"): "the body is computed again once too often",
-    ("aot_eager", "noise_behind_a_transposed_convolution"): "the mask is drawn for another memory layout than eager's",
-    ("aot_eager", "buffer_that_counts"): "the gradient is computed from a count that has been counted up twice",
-    ("aot_eager", "checkpointed_stack"): "running statistics are not updated when the block is computed again",
+    (
+        "aot_eager",
+        "noise_behind_a_transposed_convolution",
+    ): "the mask is drawn for another memory layout than eager's (corpus/noise-is-drawn-for-another-memory-layout.py)",
+    (
+        "aot_eager",
+        "buffer_that_counts",
+    ): "the gradient is computed from the count as it is after the call, counted up twice (pytorch #197039)",
+    (
+        "aot_eager",
+        "checkpointed_stack",
+    ): "running statistics are not updated when the block is computed again "
+    "(corpus/checkpoint-updates-running-statistics-once.py)",
     ("aot_eager", "reentrant_checkpointed_stack"): "the same",
     ("aot_eager", "selective_checkpoint_whose_body_writes"): "what the body writes when it is computed again is lost",
     (

@@ -24,7 +24,7 @@ SEEN_ANYWHERE = {"gradient-is-doubled", "alias-of-an-input-is-a-copy", "write-to
 def test_there_are_forty_and_more_in_every_area() -> None:
     areas = [fault.area for fault in FAULTS.values()]
     assert len(FAULTS) >= 40
-    assert set(areas) == {"outputs", "mutations", "gradients", "calls", "ops"}
+    assert set(areas) == {"outputs", "mutations", "gradients", "calls", "ops", "forms"}
     assert min(map(areas.count, areas)) >= 7
     assert all(fault.text and fault.shows for fault in FAULTS.values())
 

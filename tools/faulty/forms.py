@@ -100,20 +100,6 @@ def jacobian_is_transposed(fn: Function) -> Function:
     return replaced(torch.func, "jacrev", transposed)(forward(fn))
 
 
-@fault(AREA, K.VALUES)
-def pullback_is_in_another_order(fn: Function) -> Function:
-    """What ``vjp`` returns gives the gradients in reverse."""
-
-    def change(f: Call) -> Call:
-        def vjp(*args: Any, **kwargs: Any) -> Any:
-            value, pull = f(*args, **kwargs)
-            return value, lambda cotangent: pull(cotangent)[::-1]
-
-        return vjp
-
-    return replaced(torch.func, "vjp", change)(fn)
-
-
 @fault(AREA, K.VALUES, K.SHAPE)
 def parameters_are_baked_in(fn: Function) -> Function:
     """``functional_call`` runs a module with the parameters that it had in the first call."""
