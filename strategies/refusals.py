@@ -91,6 +91,6 @@ def draw_refusal(choose: Chooser, state: State) -> None:
                 continue
             args = tuple(Ref(odd) if a == Ref("v_odd") else a for a in args)
         if state.attempt(OpCall(None, path, (last, *args)), keep_refused=True) is Outcome.REFUSED and state.refused:
-            if choose.chance(25):
+            if choose.chance(25) and state.selection.allows("torch.neg"):
                 state.body.append(OpCall(None, "torch.neg", (last,)))
             return

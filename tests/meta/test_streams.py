@@ -37,7 +37,7 @@ from tests.meta.small import program as small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # eager's, of what is deprecated and drawn
 
-BLOCKS = 5
+BLOCKS = 9
 STREAMS = ("inference", "functional_training", "local_writes")
 FUNCTIONAL = ("inference", "functional_training")
 
