@@ -100,6 +100,12 @@ class Promise(Enum):
     on a GPU one kernel writes all of them at once.
     """
 
+    EFFECTS = "effects"
+    """What Python does while the function runs it does in every call, as often and in the same order: what is printed.
+
+    Soft: what is printed. A compiler that runs Python only while it traces prints then and never again.
+    """
+
     MODULES = "modules"
     """A module that a function closes over is compiled with the parameters and buffers that it has in each call.
 

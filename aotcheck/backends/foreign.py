@@ -28,7 +28,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 }
 """By backend, the modules that it needs beside torch; the extra that installs them is called as the backend is."""
 
-_FIRST_KEY_ONLY = frozenset({Promise.GUARDS})
+_FIRST_KEY_ONLY = frozenset({Promise.GUARDS, Promise.EFFECTS})
 _NO_ARGUMENT_BUT_TENSORS = frozenset({Promise.CONSTANTS, Promise.PYTREES, Promise.CONTAINERS, Promise.SUBCLASSES})
 _VALUES_ONLY = frozenset(
     {
@@ -171,6 +171,7 @@ def _thunder() -> Backend:
         Promise.RANDOM,
         Promise.SUBCLASSES,
         Promise.ERRORS,
+        Promise.EFFECTS,
     }
     return Backend("thunder", thunder, EVERY_PROMISE - without, refuses=("NotImplementedError",))
 

@@ -86,7 +86,9 @@ def _aot_function() -> Backend:
         compiled: Function = aot_function(fn, fw_compiler=nop, bw_compiler=nop)
         return compiled
 
-    return Backend("aot_function", compile_with_torch, promises=_TORCHS - {Promise.GUARDS, Promise.CONTAINERS})
+    return Backend(
+        "aot_function", compile_with_torch, promises=_TORCHS - {Promise.GUARDS, Promise.CONTAINERS, Promise.EFFECTS}
+    )
 
 
 def _aot_function_min_cut() -> Backend:
@@ -102,7 +104,7 @@ def _ours() -> Backend:
         compiled: Function = aot_function(fn)
         return compiled
 
-    promises = EVERY_PROMISE | {Promise.MODULES}
+    promises = EVERY_PROMISE - {Promise.EFFECTS} | {Promise.MODULES}
     return Backend("aotcheck", compile_with_aotcheck, promises, refusals=_our_refusals, compilations=_our_compilations)
 
 

@@ -81,6 +81,7 @@ _THINGS = {
 _FACTS = {
     OracleKind.VALUES: "values",
     OracleKind.HOOK: "number of calls",
+    OracleKind.EFFECTS: "what is printed",
     OracleKind.ALIASING: "memory",
     OracleKind.POISONING: "later computations",
     OracleKind.RNG: "state of the random number generator",

@@ -65,6 +65,8 @@ def ways_of_looking(difference: Difference, named: Callable[[str], str], hook: C
         return [*ways, f"{shown}.untyped_storage().tolist()"] if place.role is Role.INPUT else ways
     if kind is OracleKind.HOOK:
         return [f"len({hook(place.name)})"]
+    if kind is OracleKind.EFFECTS:
+        return ["printed.getvalue()"]
     if kind is OracleKind.RNG:
         return ["torch.rand(1).item()"]
     if kind is OracleKind.STRUCTURE:

@@ -59,6 +59,8 @@ def write(program: Program, difference: Difference, backend: str, device: torch.
     raises = crash or (difference.oracle is OracleKind.EXCEPTION and seen.raised is None)
     run = _body(caller, difference, raises)
     chosen = called(backend)
+    if difference.oracle is OracleKind.EFFECTS:
+        spelling.imports |= dict.fromkeys(("import contextlib", "import io"))
     compiled = choices.among("backend", chosen.ways)
     definitions = [line for made in spelling.definitions for line in ("", "", *made.splitlines())]
     first = [*_ordered((*spelling.imports, "import torch", *chosen.imports)), *definitions, "", "", *function, "", ""]
@@ -85,6 +87,10 @@ def _body(caller: Caller, difference: Difference, raises: bool) -> list[str]:
     if difference.oracle is OracleKind.EXCEPTION and not raises:
         *before, last = chunks
         lines = [*_lines(before), *_caught(last.lines, "return repr(error)"), f'return "{NO_ERROR}"']
+    elif difference.oracle is OracleKind.EFFECTS:
+        *before, last = chunks
+        within = [f"    {line}" for line in _lines([last])]
+        lines = [*_lines(before), "with contextlib.redirect_stdout(io.StringIO()) as printed:", *within]
     else:
         lines = _lines(chunks)
     if difference.oracle not in _RAISES:

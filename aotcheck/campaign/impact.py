@@ -45,7 +45,7 @@ _WORDS = {
 }
 
 _DEADLY = {OracleKind.CRASH, OracleKind.TIMEOUT, OracleKind.MEMORY, OracleKind.POISONING}
-_EFFECTS = {OracleKind.GLOBAL_STATE, OracleKind.RNG, OracleKind.STORAGE_SIZE}
+_EFFECTS = {OracleKind.EFFECTS, OracleKind.GLOBAL_STATE, OracleKind.RNG, OracleKind.STORAGE_SIZE}
 _RESULTS = {
     OracleKind.VALUES,
     OracleKind.GRADIENT_NONE,

@@ -204,6 +204,7 @@ _WHOLE = {
     OracleKind.POISONING: "{ops} breaks later programs in the process",
     OracleKind.GLOBAL_STATE: "{ops} leaves wrong global state: {error}",
     OracleKind.RNG: "{ops} leaves wrong random number generator state",
+    OracleKind.EFFECTS: "{ops} prints other lines than eager",
 }
 """Titles that do not say what was looked at."""
 

@@ -214,6 +214,16 @@ def hooks(pair: Pair) -> Iterator[Difference]:
             yield Difference(OracleKind.HOOK, HARD, place, f"called {count} times", f"{compiled[name]} times")
 
 
+def effects(pair: Pair) -> Iterator[Difference]:
+    """What is printed is what eager prints: as many lines, in the same order."""
+    eager, compiled = pair.eager.printed, pair.compiled.printed
+    if pair.eager.phase.differentiates and pair.eager.raised:
+        return  # how far a backward came before it raised is an order that nobody promises
+    if eager != compiled:
+        one, other = (f"prints {'; '.join(map(repr, lines)) or 'nothing'}" for lines in (eager, compiled))
+        yield Difference(OracleKind.EFFECTS, HARD, pair.place(Role.PROCESS), one, other)
+
+
 def _gradient_pairs(pair: Pair) -> Iterator[tuple[GradientFacts, GradientFacts]]:
     if pair.eager.phase.differentiates and pair.eager.raised:
         return  # how far a backward came before it raised is an order that nobody promises
@@ -298,6 +308,7 @@ ORACLES: tuple[Oracle, ...] = (
     ALIASING,
     gradient_presence,
     hooks,
+    effects,
     values,
     generators,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +30,7 @@ from aotcheck.program import (
     function_of,
     perform,
     phase_of,
+    prints,
     scene_of,
 )
 
@@ -55,6 +58,7 @@ class Observation:
         firings: how often each hook was called since the last step, by name.
         nth: the how manieth step of its kind in the call, from 1.
         steps: how many of the call's steps after the function itself had been made.
+        printed: the lines that the step printed, in order; none of a program that calls no form which prints.
     """
 
     call: int
@@ -68,6 +72,7 @@ class Observation:
     firings: tuple[tuple[str, int], ...] = ()
     nth: int = 1
     steps: int = 0
+    printed: tuple[str, ...] = ()
 
     @property
     def step(self) -> tuple[int, Phase, int, int]:
@@ -76,17 +81,28 @@ class Observation:
 
 
 class Attempt:
-    """One step's exception, and what it changed of the process's state."""
+    """One step's exception, what it changed of the process's state, and what it printed.
 
-    def __init__(self) -> None:
+    Args:
+        captures: what is printed is kept, and nobody else sees it.
+    """
+
+    def __init__(self, captures: bool = False) -> None:
         self.error: Raised | None = None
         self.changes: tuple[str, ...] = ()
+        self._output = io.StringIO() if captures else None
+
+    @property
+    def printed(self) -> tuple[str, ...]:
+        """The lines that were printed."""
+        return () if self._output is None else tuple(self._output.getvalue().splitlines())
 
     def run(self, action: Callable[[], Any]) -> Any:
         """Run ``action``; an exception is remembered instead of raised, and grad mode put back if it was changed."""
         before = global_state()
         try:
-            return action()
+            with nullcontext() if self._output is None else redirect_stdout(self._output):
+                return action()
         except BaseException as error:  # whatever a program or a compiler raises is an observation, SystemExit too
             if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
                 raise  # the user's, not the program's
@@ -131,6 +147,7 @@ class Run:
         self.made: Counter[Phase] = Counter()
         self.steps = 0
         self.alike: Sequence[Observation] = ()
+        self.prints = prints(program)
 
     def build(self, index: int, previous: BuiltCall | None) -> BuiltCall:
         """The arguments of a call; ``previous`` are those of the call before."""
@@ -166,7 +183,7 @@ class Run:
         for before in call.before:
             yield self.step(before, scene)
         with around(call, self.device):
-            step = Attempt()
+            step = Attempt(self.prints)
             result = step.run(lambda: self.forward(scene))
         if step.error is None:
             try:
@@ -203,7 +220,7 @@ class Run:
 
     def step(self, made: Step, scene: Scene) -> Observation:
         """One step of the plan, on what a call gave."""
-        step, phase = Attempt(), _PHASES[phase_of(made)]
+        step, phase = Attempt(self.prints), _PHASES[phase_of(made)]
         step.run(lambda: perform(made, scene, self.hooks, self.device))
         seen = self.look(step, phase, scene)
         if step.error is not None and isinstance(made, Backward):
@@ -236,6 +253,7 @@ class Run:
             () if failed else tuple((f"hook[{k}]", len(seen)) for k, seen in enumerate(self.hooks)),
             self.made[phase],
             self.steps,
+            step.printed,
         )
         for gradients in self.hooks:
             gradients.clear()

@@ -28,6 +28,7 @@ class OracleKind(Enum):
     SHAPE = "shape"
     GRADIENT_NONE = "gradient-none"
     HOOK = "hook"
+    EFFECTS = "effects"
     IDENTITY = "identity"
     ALIASING = "aliasing"
     STORAGE_OFFSET = "storage-offset"

@@ -32,6 +32,7 @@ SOFT_WITHOUT: Mapping[Promise, frozenset[str]] = {
     Promise.GRADIENTS: _anywhere(_K.REQUIRES_GRAD, _K.LEAFNESS, _K.GRAD_FN, _K.GRADIENT_NONE, _K.HOOK),
     Promise.ALIASING: _anywhere(_K.IDENTITY, _K.ALIASING)
     | _of_output(_K.STORAGE_OFFSET, _K.LEAFNESS, _K.GRAD_FN, _K.CONJ, _K.NEG, _K.INFERENCE),
+    Promise.EFFECTS: _anywhere(_K.EFFECTS),
     Promise.STRIDES: _of_output(_K.STRIDE, _K.STORAGE_OFFSET, _K.STORAGE_SIZE, _K.CONJ, _K.NEG),
 }
 """By promise, the differences that are soft where it is not given. That of containers needs both structures

@@ -2,7 +2,7 @@
 
 from aotcheck.program import table_compute, table_functions, table_views, table_writes  # noqa: F401  # they register the ops
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, phase_of, scene_of
-from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, remember, traits_of
+from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, prints, remember, traits_of
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import (
     Around,
@@ -102,6 +102,7 @@ __all__ = [
     "parse_file",
     "perform",
     "phase_of",
+    "prints",
     "references",
     "register_op",
     "remember",

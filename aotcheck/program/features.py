@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections import OrderedDict
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Any
@@ -39,7 +39,7 @@ from aotcheck.program.model import (
 from aotcheck.program.ops import Group, Op, Work, find
 from aotcheck.program.subclasses import leaves
 
-__all__ = ["DryRun", "Feature", "difficulty", "exact", "groups", "remember", "traits_of"]
+__all__ = ["DryRun", "Feature", "difficulty", "exact", "groups", "prints", "remember", "traits_of"]
 
 
 class Feature(StrEnum):
@@ -111,6 +111,11 @@ def _overloads(program: Program) -> list[Op]:
 def groups(program: Program) -> frozenset[Group]:
     """The groups of the body's ops."""
     return frozenset(find(c.path)[0].group for c in flat_calls(program.body))
+
+
+def prints(program: Program) -> bool:
+    """Whether something in the body prints."""
+    return any(op.prints for op in _overloads(program))
 
 
 def exact(program: Program) -> bool:
@@ -334,7 +339,7 @@ class DryRun:
             self.found.add(Feature.HOOK)
         elif step.site is not Site.GRADIENT:
             self.writes.add(id(scene))
-        with suppress(*_expected()):
+        with suppress(*_expected()), redirect_stdout(None):
             perform(step, scene, self.hooks, _CPU)
 
     def backward(self, step: Backward, scene: Scene, ago: int) -> None:
@@ -347,7 +352,8 @@ class DryRun:
             if scene.roots(step.of.value):
                 self.note(step, scene, ago)
         try:
-            perform(step, scene, self.hooks, _CPU)
+            with redirect_stdout(None):
+                perform(step, scene, self.hooks, _CPU)
         except _expected() as e:
             self.found.add(Feature.BACKWARD_REFUSED)
             self.traits.add("end:backward-refused")

@@ -158,6 +158,22 @@ class Control:
         return x + z
 
     @staticmethod
+    def prints(x, text, number):
+        print(text, list(x.shape), number)
+
+    @staticmethod
+    def prints_in_backward(x):
+        """Hang a hook on `x` that prints; hooks print the same, since their order is nobody's promise."""
+        if x.grad_fn is not None or x.requires_grad:  # asked first: torch crashes where it refuses to say
+            x.register_hook(lambda g: print("gradient"))
+
+    @staticmethod
+    def appends(items, x):
+        """Append to a list of the caller's, one after the other."""
+        for factor in (2, 3):
+            items.append(x * factor)
+
+    @staticmethod
     def stateful(x, y):
         """An object of the user's that is changed on the way."""
         state = Carried(x)

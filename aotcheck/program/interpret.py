@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, redirect_stdout
 from typing import Any
 
 import torch
@@ -107,7 +107,9 @@ def call(statement: OpCall, env: MutableMapping[str, Any]) -> Any:
             setattr(args[0], statement.path.removeprefix("Tensor.").removesuffix("="), args[1])
             return None
         case _:
-            return implementation(statement.path)(*args, **{k: evaluate(a, env) for k, a in statement.kwargs})
+            kwargs = {k: evaluate(a, env) for k, a in statement.kwargs}
+            with redirect_stdout(None):  # it may print, or run a hook that does
+                return implementation(statement.path)(*args, **kwargs)
 
 
 def run_body(body: Iterable[Statement], env: MutableMapping[str, Any], before: Before | None = None) -> None:

@@ -259,6 +259,7 @@ class Op:
         writes: whether it writes data of its first argument (or of ``out``).
         ordered: its result does not depend on the order of element writes, whatever overlaps.
         undefined: it may expose memory nobody wrote.
+        prints: it prints, while it runs or later.
         weight: how often it is drawn, relative to the others of its group; 0: only as another op's helper.
     """
 
@@ -273,6 +274,7 @@ class Op:
     writes: bool = False
     ordered: bool = False
     undefined: bool = False
+    prints: bool = False
     weight: int = 2
 
     @property

@@ -43,6 +43,7 @@ from tests.meta.small import (
     pair,
     program,
 )
+from tools.faulty.forms import printing
 
 K = OracleKind
 
@@ -71,6 +72,7 @@ COMPLEX = program(op("v0", "torch.mul", X, 2), dtype="complex64")
 ROW = program(op("v0", "torch.mul", X, 2), size=(1, 3))
 FREED = program(op("v0", "torch.mul", X, 2), op(None, "Tensor.resize_", X, TupleExpr((Literal(8),))))
 RANDOM = program(op("v0", "torch.rand_like", X))
+PRINTS = program(*(op(None, "Control.prints", X, Literal(text), 2) for text in "ab"), op("v0", "torch.neg", X), calls=2)
 UNUSED = program(op("v0", "torch.mul", X, 0), requires_grad=True, backward=True)
 ZEROS = program(op("v0", "torch.mul", X, 0))
 SPOILT = program(
@@ -95,6 +97,11 @@ def second_call_wrong(fn: Any) -> Any:
         return fn(*args) + (1 if len(calls) > 1 else 0)
 
     return compiled
+
+
+def prints_once(fn: Any) -> Any:
+    texts = iter([str])
+    return printing(lambda text: next(texts, lambda _: "")(text))(fn)
 
 
 def returns_a_leaf(fn: Any) -> Any:
@@ -222,6 +229,15 @@ PLANTS = (
     Plant("drops the mutation of an input", planted.on_copies, MUTATES, K.VALUES, "input"),
     Plant("mutates an input", planted.after(lambda x: x.add_(1)), DOUBLE, K.VALUES, "input"),
     Plant("halves the gradient", planted.on_gradient(lambda g: g * 0.5), TRAINED, K.VALUES, "gradient after backward"),
+    Plant("prints twice", printing(lambda text: text * 2), PRINTS, K.EFFECTS, "process"),
+    Plant(
+        "prints in another order",
+        printing(lambda text: "".join(reversed(text.splitlines(True)))),
+        PRINTS,
+        K.EFFECTS,
+        "process",
+    ),
+    Plant("prints when it compiles", prints_once, PRINTS, K.EFFECTS, "process, later call"),
     Plant(
         "is wrong in the second call",
         second_call_wrong,

@@ -39,7 +39,18 @@ from aotcheck.program import (
 from aotcheck.report.jsonl import load_events
 from tests.meta import planted
 from tests.meta.small import DOUBLE, INPUT, MUTATES, OUTPUT, REFUSED, TRAINED, VIEW, X, op, pair, program
-from tests.meta.test_oracles_fire import COMPLEX, LIST_RETURNED, RANDOM, SLICED, TAGGED, TRANSPOSED, TWICE, WITH_NONE
+from tests.meta.test_oracles_fire import (
+    COMPLEX,
+    LIST_RETURNED,
+    PRINTS,
+    RANDOM,
+    SLICED,
+    TAGGED,
+    TRANSPOSED,
+    TWICE,
+    WITH_NONE,
+)
+from tools.faulty.forms import printing
 from tools.faulty.ops import foreach_writes_each_tensor_once
 
 CPU = torch.device("cpu")
@@ -143,6 +154,7 @@ BROKEN = {
     "returns a list for a tuple": Broken(Promise.CONTAINERS, planted.on_result(list), TWICE, Outcome.AGREES),
     "no lists": Broken(Promise.PYTREES, refuses_containers, LIST_RETURNED),
     "raises another type": Broken(Promise.ERRORS, planted.mistypes, REFUSED),
+    "prints nothing": Broken(Promise.EFFECTS, printing(lambda text: ""), PRINTS, Outcome.AGREES),
     "writes a list at once": Broken(Promise.ORDER_IN_LISTS, foreach_writes_each_tensor_once, LISTED),
     "writes a list of wrappers at once": Broken(
         Promise.ORDER_IN_LISTS, planted.raises(TypeError("no")), WRAPPERS_LISTED

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any
 from unittest import mock
 
@@ -172,3 +174,38 @@ def momentum_is_forgotten(fn: Function) -> Function:
         return step
 
     return replaced(torch.optim.SGD, "step", change)(fn)
+
+
+def printing(change: Callable[[str], str]) -> Compile:
+    """A backend that prints what ``change`` makes of that which a call prints."""
+
+    def compile_function(fn: Function) -> Function:
+        def compiled(*args: Any) -> Any:
+            printed = io.StringIO()
+            try:
+                with redirect_stdout(printed):
+                    return fn(*args)
+            finally:
+                print(change(printed.getvalue()), end="")
+
+        return compiled
+
+    return compile_function
+
+
+@fault(AREA, K.EFFECTS)
+def prints_twice(fn: Function) -> Function:
+    """What is printed is printed once more, as by a compiler that traces twice."""
+    return printing(lambda text: text * 2)(fn)
+
+
+@fault(AREA, K.EFFECTS)
+def prints_when_it_compiles(fn: Function) -> Function:
+    """What is printed is printed in the first call alone."""
+    calls: list[str] = []
+
+    def change(text: str) -> str:
+        calls.append(text)
+        return text if len(calls) == 1 else ""
+
+    return printing(change)(fn)

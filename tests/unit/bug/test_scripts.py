@@ -150,6 +150,7 @@ CASES = {
     "what a wrapper holds": (program("x0.add_(1)", "return None", inputs=WRAPPER), "copies"),
     "a custom Function": (program("v0 = SavesOutput.apply(x0)", "return v0", grad=True, steps=BACKWARD), "doubled"),
     "a fact that eager refuses": (program("v0 = x0.detach()", "v0.t_()", "return None", inputs=REFUSING), "copies"),
+    "what is printed": (program('Control.prints(x0, "a", 2)', "return None"), "prints"),
     "a form with a Function": (program("v0 = Transform.generated_rule(x0)", "return v0", grad=True), "doubled"),
     "a module": (
         program(
