@@ -34,11 +34,16 @@ _TORCHS = EVERY_PROMISE - {Promise.DOUBLE_BACKWARD}
 """What torch's AOT autograd promises: it raises on a backward of a gradient."""
 
 
-def _dynamo(name: str, torch_name: str, promises: frozenset[Promise] = EVERY_PROMISE) -> Backend:
+def _dynamo(
+    name: str,
+    torch_name: str,
+    promises: frozenset[Promise] = EVERY_PROMISE,
+    options: dict[str, str | int | bool | Callable[..., Any]] | None = None,
+) -> Backend:
     """As a user calls it, graph breaks included, but with static shapes: a script must show the same as a campaign."""
 
     def compile_with_dynamo(fn: Function) -> Function:
-        compiled: Function = torch.compile(fn, backend=torch_name, dynamic=False)
+        compiled: Function = torch.compile(fn, backend=torch_name, dynamic=False, options=options)
         return compiled
 
     return Backend(
@@ -62,9 +67,9 @@ def _aot_eager_decomp_partition() -> Backend:
 
 
 def _inductor() -> Backend:
-    """torch's whole compiler."""
+    """torch's whole compiler, told to draw the random numbers that eager draws: by default it draws its own."""
     _require_compiler("inductor")
-    return _dynamo("inductor", "inductor", _TORCHS)
+    return _dynamo("inductor", "inductor", _TORCHS, {"fallback_random": True})
 
 
 def _require_compiler(name: str) -> None:

@@ -40,7 +40,15 @@ _CALLED = {
     "dynamo_eager": _dynamo("eager"),
     "aot_eager": _dynamo("aot_eager"),
     "aot_eager_decomp_partition": _dynamo("aot_eager_decomp_partition"),
-    "inductor": Called((), ("torch.compile(f)", "torch.compile(f, dynamic=False)"), "torch.compile"),
+    "inductor": Called(
+        (),
+        (
+            "torch.compile(f)",
+            "torch.compile(f, dynamic=False)",
+            'torch.compile(f, dynamic=False, options={"fallback_random": True})',
+        ),
+        "torch.compile",
+    ),
     "dynamo+aotcheck": _dynamo("aotcheck", "aotcheck"),
     "aot_function": Called((_AOT,), ("aot_function(f, nop)",), "functorch.compile.aot_function"),
     "aot_function_min_cut": Called(

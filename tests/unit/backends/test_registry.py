@@ -43,6 +43,18 @@ def test_the_min_cut_partition_gives_the_gradients_and_a_tuple_for_a_tuple() -> 
     assert type(resolve("aot_function_min_cut").compile(lambda x: (x * 2, x))(x)) is tuple
 
 
+def test_inductor_draws_what_eager_draws() -> None:
+    try:
+        compiled = resolve("inductor").compile(torch.rand_like)
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    drawn = []
+    for function in (torch.rand_like, compiled):
+        torch.manual_seed(5)
+        drawn.append(torch.stack([function(torch.ones(3)), torch.rand(3)]))
+    assert torch.equal(*drawn)
+
+
 def test_eager_is_the_identity() -> None:
     assert resolve("eager").compile(resolve) is resolve
 
