@@ -9,7 +9,20 @@ from aotcheck.program import Expr
 from aotcheck.program.ops import Kind, Op, Param
 
 from .chooser import Chooser
-from .composed import causal, chain, image, in_order, part, places, positive, target, tokens, transposed_weight
+from .composed import (
+    causal,
+    chain,
+    columns,
+    image,
+    in_order,
+    part,
+    places,
+    positive,
+    spectrum,
+    target,
+    tokens,
+    transposed_weight,
+)
 from .kinds import Arguments, Impossible, ints, literal
 from .state import State
 
@@ -99,6 +112,9 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.NUMBER: Arguments.number,
     Kind.POSITIVE: positive,
     Kind.IMAGE: image,
+    Kind.COLUMNS: columns,
+    Kind.UNFOLDED: lambda a: ints(a.size),
+    Kind.SPECTRUM: spectrum,
     Kind.CHAIN: chain,
     Kind.TARGET: target,
     Kind.TOKENS: tokens,

@@ -17,11 +17,13 @@ from .kinds import Arguments, Impossible
 __all__ = [
     "causal",
     "chain",
+    "columns",
     "image",
     "in_order",
     "part",
     "places",
     "positive",
+    "spectrum",
     "target",
     "tokens",
     "transposed_weight",
@@ -50,6 +52,19 @@ def image(a: Arguments) -> Expr:
     if not missing:
         return _becomes_first(a, Ref(name))
     return _becomes_first(a, a.made("getitem", Ref(name), missing[0] if len(missing) == 1 else TupleExpr(missing)))
+
+
+def columns(a: Arguments) -> Expr:
+    """The windows of an image, two pixels tall and wide, as columns."""
+    made = image(a)
+    a.size = a.shape()[-2:]
+    return _becomes_first(a, a.made("torch.nn.functional.unfold", made, Literal(2)))
+
+
+def spectrum(a: Arguments) -> Expr:
+    """The spectra of a tensor's windows, which are two numbers long."""
+    options = {"hop_length": Literal(1), "return_complex": Literal(True)}
+    return _becomes_first(a, a.made("torch.stft", a.first(), Literal(2), **options))
 
 
 def chain(a: Arguments) -> Expr:

@@ -208,6 +208,37 @@ class Control:
         n = torch.zeros((), dtype=torch.int64, device=x.device)
         return torch.while_loop(lambda n, a: n < 3, lambda n, a: (n + 1, a * 2), (n, x))
 
+    @staticmethod
+    def mapped(x, y):
+        return torch.ops.higher_order.map_impl(lambda a, b: (a * b, a + 1), (x, y), ())
+
+    @staticmethod
+    def scanned(x):
+        """Sums up rows. Eager's second derivative of a product in a scan is wrong; of a sum it is zero."""
+        return torch.ops.higher_order.scan(lambda c, a: (c + a, c - a * 2), (x[0] * 3,), (x,), ())
+
+    @staticmethod
+    def associated(x):
+        return torch.ops.higher_order.associative_scan(lambda a, b: (a + b,), (x,), ())[0]
+
+    @staticmethod
+    def distributed(x, y):
+        """A product of DTensors on one process."""
+        mesh, tensors = _mesh(x.device.type), torch.distributed.tensor
+        placements = [tensors.Replicate()]
+        first, second = (tensors.DTensor.from_local(t, mesh, placements) for t in (x, y))
+        return (first * second).to_local()
+
+
+def _mesh(device):
+    """A mesh of this process alone."""
+    import torch.distributed.tensor  # takes a second
+
+    if not torch.distributed.is_initialized():
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    return torch.distributed.device_mesh.init_device_mesh(device, (1,))
+
 
 class Carried:
     """What a loop carries."""
@@ -245,6 +276,14 @@ class Optimizer:
         (x * y.detach()).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+
+    @staticmethod
+    def foreach(x, y, kind, capturable):
+        """One of the kinds that keep averages; capturable where graphs are captured."""
+        options = {"foreach": True, "capturable": capturable and x.is_cuda}
+        optimizer = getattr(torch.optim, kind)([x], lr=0.5, **options)
+        (x * y.detach()).sum().backward()
+        optimizer.step()
 
     @staticmethod
     def training(x, y):

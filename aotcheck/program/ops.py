@@ -221,6 +221,9 @@ class Kind(StrEnum):
     TABLE = auto()  # a matrix to look rows up in
     POSITIVE = auto()  # the first tensor: a positive definite matrix, made of a matrix that there is
     IMAGE = auto()  # the first tensor, with dimensions of size 1 in front until it has four
+    COLUMNS = auto()  # the first tensor: an IMAGE unfolded
+    UNFOLDED = auto()  # the size of that image
+    SPECTRUM = auto()  # the first tensor: the short-time Fourier transform of a tensor
     CHAIN = auto()  # matrices that can be multiplied in their order
     TARGET = auto()  # int64 of the first's shape without dimension 1, in range of it: classes
     TOKENS = auto()  # int64 [2, 2], rows of a TABLE

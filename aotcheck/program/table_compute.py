@@ -133,6 +133,7 @@ entry("torch.fft.irfft", "self dim=dim", _M, ndim=(1, 4), **_ROUNDS | {"dtypes":
 entry("torch.fft.fft2", "self", _M, ndim=(2, 4), **_ROUNDS_COMPLEX)
 entries("torch.fft.", "fftshift ifftshift", "self dim=dim", _M, ndim=(1, 4), weight=1)
 entry("torch.stft", "self {2} hop_length={1|2} return_complex={True}", _M, ndim=(1, 2), **_ROUNDS)
+entry("torch.istft", "spectrum {2} hop_length={1}", _M, ndim=(1, 2), **_ROUNDS)
 
 _N = Group.NN
 entry("torch.nn.functional.conv2d", "self conv_weight padding={0|1}?", _N, dtypes=DTypes.FLOATING, ndim=(4, 4))
@@ -159,6 +160,7 @@ entry("torch.nn.functional.avg_pool2d", "image {2} stride={1}?", _N, **_IMAGES)
 entry("torch.nn.functional.interpolate", "image scale_factor={2} mode={'nearest'|'bilinear'}", _N, **_ROUNDS)
 entry("torch.nn.functional.adaptive_avg_pool2d", "image {1|(1,2)}", _N, **_ROUNDS)
 entry("torch.nn.functional.unfold", "image {2}", _N, **_IMAGES)
+entry("torch.nn.functional.fold", "columns unfolded {2}", _N, **_IMAGES)
 entry("torch.nn.functional.pixel_unshuffle", "image {2}", _N, **_IMAGES)
 entry("torch.nn.functional.conv1d", "self conv_weight padding={0|1}?", _N, ndim=(3, 3), **_IMAGES)
 entry("torch.nn.functional.conv_transpose2d", "image conv_transpose_weight stride={1|2}?", _N, **_IMAGES)

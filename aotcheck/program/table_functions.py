@@ -120,7 +120,14 @@ _form(_C, "sparsely", "self", ndim=(1, 3), weight=1)
 _form(_C, "cond", "self flag", weight=2)
 _form(_C, "cond_on_data", "self", weight=1)
 _form(_C, "while_loop", "self", results=None, weight=1)
+_form(_C, "mapped", "self same", ndim=(1, 3), results=None, weight=1)
+_form(_C, "scanned", "self", ndim=(1, 3), results=None, weight=1)
+_form(_C, "associated", "self", ndim=(1, 3), weight=1)
+# In no stream, only in the corpus: a process that has a group cannot fork, and takes a second to get it.
+_form(_C, "distributed", "self same", weight=0)
 
 _form(forms.Optimizer, "sgd", "self same {False|True}", results=0, writes=True, weight=6)
 _form(forms.Optimizer, "adam", "self same", results=0, writes=True, work=Work.INEXACT, weight=6)
+_KINDS = "{'Adam'|'AdamW'|'RMSprop'} {False|True}"
+_form(forms.Optimizer, "foreach", f"self same {_KINDS}", results=0, writes=True, work=Work.INEXACT, weight=4)
 _form(forms.Optimizer, "training", "self same")

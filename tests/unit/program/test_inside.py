@@ -127,10 +127,15 @@ def test_every_form_is_read_back_and_eager_agrees_with_itself(op: Op) -> None:
     assert verdict.outcome is Outcome.AGREES and (op.work is Work.INEXACT or exact(made))
 
 
-@pytest.mark.parametrize("name", ["grad", "hook", "checkpoint", "autocast", "batch norm"])
+ALONE = {"distributed": program(OpCall("v1", "Control.distributed", (X, Y)))}
+"""Programs that leave something in their process."""
+
+
+@pytest.mark.parametrize("name", ["grad", "hook", "checkpoint", "autocast", "batch norm", *ALONE])
 def test_a_script_of_it_runs(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(emit(PROGRAMS[name], {"backend": "eager"}))
+    path, made = tmp_path / "script.py", {**PROGRAMS, **ALONE}[name]
+    path.write_text(emit(made, {"backend": "eager"}))
+    assert parse(path.read_text()).program == made
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
