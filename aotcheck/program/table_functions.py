@@ -68,6 +68,7 @@ _form(functions.Inside, "checkpointed_reentrant", "self same")
 _form(functions.Inside, "checkpointed_dropout", "self same {True|True|True|False}")
 # In no stream yet, only in the corpus.
 _form(functions.Inside, "checkpointed_norm", "self statistics statistics", ndim=(2, 3), work=Work.INEXACT, weight=0)
+_form(functions.Inside, "checkpointed_count", "self same", weight=0)
 _form(functions.Inside, "checkpointed_selectively", "self same", weight=1)
 _form(functions.Inside, "autocast_off", "self mat_t", ndim=(1, 3), work=Work.INEXACT)
 _form(functions.Inside, "autocast_half", "self mat_t", ndim=(1, 3), work=Work.INEXACT)
