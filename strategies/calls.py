@@ -270,7 +270,7 @@ def _renamed(expr: Expr, names: dict[str, str]) -> Expr:
         case ListExpr(items):
             return ListExpr(tuple(_renamed(i, names) for i in items))
         case DictExpr(pairs):
-            return DictExpr(tuple((k, _renamed(i, names)) for k, i in pairs))
+            return replace(expr, items=tuple((k, _renamed(i, names)) for k, i in pairs))
         case other:
             return other
 
@@ -355,6 +355,8 @@ def _otherwise(arg: Expr) -> Expr:
             return Literal(not value)
         case Literal(int(value) | float(value)):
             return Literal(value + 1)
+        case DictExpr(pairs, of) if of:
+            return replace(arg, items=tuple((name, _otherwise(item)) for name, item in pairs))
     return arg
 
 

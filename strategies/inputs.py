@@ -443,6 +443,10 @@ class Drawing:
             args = [*args[:k], self.choose.toward(nested, lambda made: (_NESTED[type(made)],))]
             if k:
                 args[-2] = self.in_another_container(args[-2], args[-1])
+        elif self.nests and self.choose.chance(8):
+            k = self.choose.below(len(args))
+            fields = (("hidden", args[k]), ("scale", self.choose.one((Literal(2), Literal(0.5)))))
+            args[k] = DictExpr(fields, self.choose.one(("State", "State", "Settings")))
         if self.choose.likely(self.constants, "argument:constant", "call:other-constant"):
             constants = (Literal(2), Literal(None), Literal(0.5), Literal(True))
             args.append(self.choose.toward(constants, lambda c: ("call:other-constant",) if c.value is True else ()))

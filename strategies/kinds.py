@@ -21,6 +21,7 @@ from aotcheck.program import (
     evaluate,
 )
 from aotcheck.program.memory import extent_in_bytes, size_of
+from aotcheck.program.objects import State as Stateful
 from aotcheck.program.ops import Form, Group, Kind, Op, find
 
 from .chooser import Chooser
@@ -222,7 +223,9 @@ class Arguments:
         return Literal(self.choose.one((0, held + 2 * item, 0, 2 * held, needed, max(held - item, 0), held)))
 
     def container(self) -> Expr:
-        kinds = {"list": (list,), "dict": (dict,)}.get(self.op.path.partition(".")[0], (list, dict))
+        kinds = {"list": (list,), "dict": (dict,), "object": (Stateful,)}.get(
+            self.op.path.partition(".")[0], (list, dict)
+        )
         found = [name for name, value in self.state.env.items() if isinstance(value, kinds)]
         if not found:
             raise Impossible

@@ -39,6 +39,7 @@ from aotcheck.program import (
     references,
 )
 from aotcheck.program.memory import size_of
+from aotcheck.program.objects import State as Stateful
 from aotcheck.program.ops import find
 from aotcheck.program.subclasses import held, subclasses
 
@@ -105,7 +106,7 @@ class Practice:
         drawn = {_PART_OF.get(name, name): choose.below(10_000) for name, _ in usage.idioms}
         self.wanted = {name for name, share in usage.idioms if drawn[_PART_OF.get(name, name)] >= 10_000 - share}
         self.inside = not self.wanted.isdisjoint({"optimizer inside", "backward inside"})
-        self.cache = choose.one(("tensor", "dict", "list")) if "cache" in self.wanted else ""
+        self.cache = choose.one(("tensor", "dict", "list", "object")) if "cache" in self.wanted else ""
         self.kind = choose.one([kind for kind in subclasses() if not kind.ragged])
         self.leaves = self._leaves(usage)
         self.flag = choose.chance(30)
@@ -155,6 +156,8 @@ class Practice:
             args[-1] = DictExpr((("k0", args[-1]),))
         elif self.cache == "list":
             args[-1] = ListExpr((args[-1],))
+        elif self.cache == "object":
+            args[-1] = DictExpr((("hidden", args[-1]), ("scale", Literal(1))), "State")
         args += [Literal((0.5, 0.25, 2.0, 1.5)[seed % 4])] if "schedule" in self.wanted else []
         args += [Literal(True)] if self.flag else []
         return Inputs(tuple(storages), tuple(tensors), tuple(derived), tuple(args))
@@ -221,20 +224,20 @@ class Practice:
         wanted, choose = self.wanted, self.choose
         sizes = {"other size", "smaller batch"} & wanted
         anew = sizes or "schedule" in wanted or self.cache == "tensor"
-        if "accumulation" in wanted or self.cache in ("dict", "list") or (not anew and choose.chance(60)):
+        if "accumulation" in wanted or self.cache in ("dict", "list", "object") or (not anew and choose.chance(60)):
             return None
         batch = choose.one((3, 2) if "smaller batch" in wanted else (5, 3, 2))
         return self._inputs(batch if sizes and sized else _FIRST, 2 + index, index + choose.below(4))
 
 
 def needed(body: tuple[Statement, ...], used: set[str]) -> tuple[Statement, ...]:
-    """The statements that write, or make what is used later: people write no others. ``used`` grows."""
+    """The statements that write or print, or make what is used later: people write no others. ``used`` grows."""
     kept: list[Statement] = []
     for statement in reversed(body):
         if isinstance(statement, Block):
             if inner := needed(statement.body, used):
                 kept.append(replace(statement, body=inner))
-        elif not used.isdisjoint(statement.targets) or any(map(mutates, find(statement.path))):
+        elif not used.isdisjoint(statement.targets) or any(mutates(op) or op.prints for op in find(statement.path)):
             kept.append(statement)
             used.update(name for arg in (*statement.args, *dict(statement.kwargs).values()) for name in references(arg))
     return tuple(reversed(kept))
@@ -267,16 +270,21 @@ def _schedule(i: Idiom) -> None:
     """A number that differs from call to call is a factor."""
     numbers = [name for name, value in i.state.env.items() if isinstance(value, float)]
     name, _ = _chained(i, _real)
-    i.make(i.choose.one(("torch.mul", "torch.add")), Ref(name), Ref(i.choose.one(numbers)))
+    number = Ref(i.choose.one(numbers))
+    i.make(i.choose.one(("torch.mul", "torch.add")), Ref(name), number)
+    if i.choose.chance(20):
+        i.do("Control.prints", Ref(name), Literal("a"), number)
 
 
 def _cache(i: Idiom) -> None:
-    """What was kept, longer by a row of this call: a tensor that is returned, or what a dict or a list holds."""
+    """What was kept, longer by a row of this call: a returned tensor, or what a dict, a list or an object holds."""
     state = i.state
-    name = [p for p in state.params if isinstance(state.env[p], torch.Tensor | dict | list)][-1]
+    name = [p for p in state.params if isinstance(state.env[p], torch.Tensor | dict | list | Stateful)][-1]
     holder, past = state.env[name], state.env[name]
     if isinstance(holder, dict | list):
         past = holder["k0"] if isinstance(holder, dict) else holder[-1]
+    if isinstance(holder, Stateful):
+        past = holder.hidden
     old = next(known for known, value in reversed(state.env.items()) if value is past)
     row, _ = i.pick(lambda t: t.dtype == past.dtype and t.shape[1:] == past.shape[1:] and t.dim() == past.dim())
     new = i.make("Tensor.detach", i.make("getitem", Ref(row), SliceExpr(0, 1)))
@@ -288,6 +296,8 @@ def _cache(i: Idiom) -> None:
         raise Impossible
     if isinstance(holder, dict):
         i.do("setitem", Ref(name), Literal("k0"), Ref(_CACHED))
+    if isinstance(holder, Stateful):
+        i.do("object.hidden=", Ref(name), Ref(_CACHED))
 
 
 def _checkpoint(i: Idiom) -> None:
@@ -379,6 +389,7 @@ _BODY: dict[str, Callable[[Idiom], None]] = {
     "write to an input or a buffer": _buffer,
 }
 _PATHS = """
+Control.prints object.hidden object.hidden= object.scale
 Inside.checkpointed Tensor.add_ Tensor.addcmul_ Tensor.backward Tensor.detach Tensor.lerp_ Tensor.sub_ Tensor.sum
 getitem list.append setitem torch.add torch.autograd.grad torch.cat torch.div torch.masked_fill torch.mean torch.mul
 torch.nn.functional.linear torch.relu torch.where torch.zeros_like Optimizer.adam Optimizer.sgd

@@ -27,6 +27,8 @@ from aotcheck.program import (
     references,
 )
 from aotcheck.program.memory import address, fits
+from aotcheck.program.objects import Settings
+from aotcheck.program.objects import State as Stateful
 from aotcheck.program.ops import INSIDE, Group, Op, find
 
 from .arguments import Impossible, draw_arguments
@@ -171,7 +173,7 @@ class _Drawer:
             inside=self.inside,
             wrappers=self.wrappers,
         )
-        if not any(isinstance(value, list | dict) for value in self.state.env.values()):
+        if not any(isinstance(value, list | dict | Stateful) for value in self.state.env.values()):
             groups = tuple(g for g in groups if g is not Group.CONTAINER)
             groups = groups or (() if self.state.selection.restricted else (Group.INPLACE,))
         if not groups:
@@ -194,6 +196,10 @@ class _Drawer:
             while self.state.blocks and ends[len(self.state.blocks) - 1] <= tries:
                 self.state.close()
             del ends[len(self.state.blocks) :]
+        if any(isinstance(value, Stateful) for value in self.state.env.values()) and not self.state.refused:
+            for path in ("object.hidden=", "object.scale="):
+                if self.choose.chance(40):
+                    self.statement(find(path)[0], late=True)
         if not self.state.refused and self.refuse:
             draw_refusal(self.choose, self.state)
         self.state.close_all()
@@ -208,6 +214,9 @@ class _Drawer:
         """Bind the tensors inside nested arguments."""
         for param, value in list(self.state.env.items()):
             match value:
+                case Stateful() | Settings():
+                    for field in ("hidden", "scale"):
+                        self.state.bind(OpCall(self.state.fresh(), f"object.{field}", (Ref(param),)))
                 case list() | tuple():
                     for i in range(len(value)):
                         self.state.bind(OpCall(self.state.fresh(), "getitem", (Ref(param), Literal(i))))

@@ -89,6 +89,10 @@ class Promise(Enum):
     tuple or list.
     """
 
+    OBJECTS = "objects"
+    """Arguments may be objects of classes that nobody registered as pytrees, whose attributes the function reads and
+    assigns. Left out programs: those with an argument that is or holds one."""
+
     ERRORS = "errors"
     """What eager refuses, the backend refuses by the same type of exception. Left out programs: those that eager
     refuses in a call."""

@@ -29,7 +29,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 """By backend, the modules that it needs beside torch; the extra that installs them is called as the backend is."""
 
 _FIRST_KEY_ONLY = frozenset({Promise.GUARDS, Promise.EFFECTS})
-_NO_ARGUMENT_BUT_TENSORS = frozenset({Promise.CONSTANTS, Promise.PYTREES, Promise.CONTAINERS, Promise.SUBCLASSES})
+_NO_ARGUMENT_BUT_TENSORS = frozenset(
+    {Promise.CONSTANTS, Promise.PYTREES, Promise.OBJECTS, Promise.CONTAINERS, Promise.SUBCLASSES}
+)
 _VALUES_ONLY = frozenset(
     {
         Promise.GRADIENTS,
@@ -156,7 +158,13 @@ def _jit_trace() -> Backend:
 
 def _torch_export() -> Backend:
     """A functional program: no aliases, no wrappers, and nothing outside torch.export's own list of errors."""
-    without = _FIRST_KEY_ONLY | {Promise.ALIASING, Promise.SUBCLASSES, Promise.ERRORS, Promise.DOUBLE_BACKWARD}
+    without = _FIRST_KEY_ONLY | {
+        Promise.OBJECTS,
+        Promise.ALIASING,
+        Promise.SUBCLASSES,
+        Promise.ERRORS,
+        Promise.DOUBLE_BACKWARD,
+    }
     return Backend("torch_export", torch_export, EVERY_PROMISE - without, torch.compiler.reset)
 
 
@@ -172,6 +180,7 @@ def _thunder() -> Backend:
         Promise.SUBCLASSES,
         Promise.ERRORS,
         Promise.EFFECTS,
+        Promise.OBJECTS,
     }
     return Backend("thunder", thunder, EVERY_PROMISE - without, refuses=("NotImplementedError",))
 

@@ -92,7 +92,9 @@ def _aot_function() -> Backend:
         return compiled
 
     return Backend(
-        "aot_function", compile_with_torch, promises=_TORCHS - {Promise.GUARDS, Promise.CONTAINERS, Promise.EFFECTS}
+        "aot_function",
+        compile_with_torch,
+        promises=_TORCHS - {Promise.GUARDS, Promise.CONTAINERS, Promise.OBJECTS, Promise.EFFECTS},
     )
 
 

@@ -22,6 +22,7 @@ from aotcheck.oracle.kinds import Phase, Place
 from aotcheck.program import Backward, BuiltCall, Call, GradMode, Hook, Program, Scene, Step, flat_calls
 from aotcheck.program.harness import leaves
 from aotcheck.program.model import Around, DictExpr, Expr, Fill, Graph, ListExpr, TupleExpr, Way
+from aotcheck.program.objects import OBJECTS
 from aotcheck.program.source import show_expr
 
 __all__ = ["SEED", "Caller", "Chunk"]
@@ -117,6 +118,8 @@ class Caller(Run):
             lines += self.spelling.statements(inputs.derived)
             containers = {}
             for k, arg in enumerate(inputs.args):
+                for made in _objects(arg):
+                    self.spelling.define(made)
                 if _is_mutable(arg):
                     containers[k] = f"{self.program.params[k]}{suffix}"
                     lines.append(f"{containers[k]} = {show_expr(arg)}")
@@ -267,6 +270,14 @@ class Caller(Run):
     def hook(self, name: str) -> str:
         """How the script calls the list of what a hook was called with."""
         return self._seen[int(name.removeprefix("hook[").rstrip("]"))][0]
+
+
+def _objects(arg: Expr) -> list[type]:
+    """The classes of the objects in an argument."""
+    if isinstance(arg, DictExpr) and arg.of:
+        return [OBJECTS[arg.of]]
+    inner = [item for _, item in arg.items] if isinstance(arg, DictExpr) else getattr(arg, "items", ())
+    return [made for item in inner for made in _objects(item)]
 
 
 def _is_mutable(arg: Expr) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from aotcheck.bug.statements import CannotBeWrittenError
 from aotcheck.oracle import Difference, OracleKind
 from aotcheck.oracle.kinds import Role
+from aotcheck.program.objects import OBJECTS
 
 __all__ = ["ways_of_looking"]
 
@@ -71,12 +72,31 @@ def ways_of_looking(difference: Difference, named: Callable[[str], str], hook: C
         return ["torch.rand(1).item()"]
     if kind is OracleKind.STRUCTURE:
         out = named("output")
-        return [f"type({out}).__name__", f"[type(t).__name__ for t in {out}]"]
+        return _of_objects(difference, named) or [f"type({out}).__name__", f"[type(t).__name__ for t in {out}]"]
     if kind is OracleKind.GLOBAL_STATE and difference.error in _STATES:
         return [_STATES[difference.error]]
     if kind in _FACTS:
         return [_FACTS[kind].format(named(place.name))]
     raise CannotBeWrittenError(f"no expression of a caller's shows a difference of {kind.value}")
+
+
+def _of_objects(difference: Difference, named: Callable[[str], str]) -> list[str]:
+    """What an object among the arguments holds that differs, if one does."""
+    given = (text.partition("; given tuple(")[2] for text in (difference.eager, difference.compiled))
+    for nth, (one, other) in enumerate(zip(*map(_split, given), strict=False)):
+        if one != other and one.startswith(tuple(OBJECTS)):
+            number = one.rpartition(", ")[2] != other.rpartition(", ")[2]
+            return [f"{named(f'argument[{nth}]')}.{'scale' if number else 'hidden.tolist()'}"]
+    return []
+
+
+def _split(given: str) -> list[str]:
+    """What stands between the commas of a structure that are in no inner one."""
+    parts, depth = [""], 0
+    for character in given:
+        depth += (character in "([") - (character in ")]")
+        parts = [*parts, ""] if character == "," and not depth else [*parts[:-1], parts[-1] + character]
+    return [part.strip() for part in parts]
 
 
 def _other(difference: Difference) -> str:

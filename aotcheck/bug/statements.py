@@ -18,6 +18,7 @@ from aotcheck.program import Block, OpCall, Program, Statement, TupleExpr, flat_
 from aotcheck.program import wrapped as wrappers
 from aotcheck.program.functions import Module
 from aotcheck.program.model import DeviceOf, Expr, Literal, Ref
+from aotcheck.program.objects import OBJECTS
 from aotcheck.program.ops import Form, find
 from aotcheck.program.source import show_expr, show_statement
 from aotcheck.program.subclasses import NAMESPACE, subclasses
@@ -119,12 +120,12 @@ class Spelling:
                 ways.insert(0, _FUNCTIONAL[call.path].format(*shown))
             chosen = self.choices.among(f"module {call.path}", ways)
             if chosen == ways[-1]:
-                self._define(Module)
+                self.define(Module)
             return chosen
         if call.path in ("Inside.doubles", "Inside.negates_after", "Inside.checkpointed"):
             return self._inside(name, shown)
         if root in FUNCTIONS:
-            self._define(FUNCTIONS[root])
+            self.define(FUNCTIONS[root])
         return None
 
     def _wrapper(self, name: str, call: OpCall, shown: list[str]) -> str:
@@ -143,9 +144,9 @@ class Spelling:
         if name == "tagged":
             self.imports["from torch.utils import _pytree as pytree"] = None
             self.imports["from torch.utils._python_dispatch import return_and_correct_aliasing"] = None
-            self._define(wrappers.Tagged)
+            self.define(wrappers.Tagged)
         if name == "differentiable":
-            self._define(wrappers.Wraps)
+            self.define(wrappers.Wraps)
             return template.format(*shown)
         held = self.choices.among(f"held {shown}", [shown, [f"{one}.detach()" for one in shown]])
         return template.format(*held)
@@ -156,10 +157,10 @@ class Spelling:
         if name == "negates_after":
             return f'{shown[0]}.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", -p.grad))'
         self.imports["import torch.utils.checkpoint"] = None
-        self._define(functions._checkpointed)
+        self.define(functions._checkpointed)
         return f"torch.utils.checkpoint.checkpoint(_checkpointed, {', '.join(shown)}, use_reentrant=False)"
 
-    def _define(self, made: Any) -> None:
+    def define(self, made: Any) -> None:
         """Have the source of a class or function stand in the script, after what it names of its module.
 
         Docstrings are left out, and so are the structured forms of the class that the program does not call.
@@ -169,13 +170,15 @@ class Spelling:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
         (top,) = tree.body
-        if isinstance(top, ast.ClassDef) and not issubclass(made, torch.autograd.Function | torch.Tensor):
+        if made in OBJECTS.values():
+            self.imports["from dataclasses import dataclass"] = None
+        elif isinstance(top, ast.ClassDef) and not issubclass(made, torch.autograd.Function | torch.Tensor):
             top.body = self._called(top)
         beside = vars(import_module(made.__module__))
         for node in ast.walk(tree):
             other = beside.get(node.id) if isinstance(node, ast.Name) else None
             if other is not made and getattr(other, "__module__", "") == made.__module__:
-                self._define(other)
+                self.define(other)
         self.definitions[ast.unparse(tree)] = None
 
     def _called(self, made: ast.ClassDef) -> list[ast.stmt]:

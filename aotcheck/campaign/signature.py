@@ -226,9 +226,9 @@ def _expr(expr: Expr) -> str:
             shown = [part for item in items if (part := _expr(item)) != "_"]
             left, right = "()" if isinstance(expr, TupleExpr) else "[]"
             return f"{left}{', '.join(shown)}{right}" if shown else "_"
-        case DictExpr(pairs):
+        case DictExpr(pairs, of):
             shown = [part for _, item in pairs if (part := _expr(item)) != "_"]
-            return f"{{{', '.join(shown)}}}" if shown else "_"
+            return f"{of}{{{', '.join(shown)}}}" if shown else "_"
         case _:
             return "_"
 

@@ -58,7 +58,7 @@ def mapped(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
         case ListExpr(items):
             return ListExpr(tuple(mapped(item, change) for item in items))
         case DictExpr(pairs):
-            return DictExpr(tuple((key, mapped(item, change)) for key, item in pairs))
+            return replace(expr, items=tuple((key, mapped(item, change)) for key, item in pairs))
         case _:
             return expr
 
@@ -165,6 +165,8 @@ def pruned(expr: Expr, dead: Collection[str]) -> Expr | None:
         case TupleExpr(items) | ListExpr(items):
             kept = tuple(k for k in (pruned(item, dead) for item in items) if k is not None)
             return type(expr)(kept) if kept or not items else None
+        case DictExpr(pairs, of) if of:  # an object has all of its fields
+            return expr if all(pruned(item, dead) == item for _, item in pairs) else None
         case DictExpr(pairs):
             inner = ((key, pruned(item, dead)) for key, item in pairs)
             left = tuple((key, item) for key, item in inner if item is not None)

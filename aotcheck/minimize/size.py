@@ -111,8 +111,8 @@ def _containers(expr: Expr) -> int:
             return 1 + sum(map(_containers, items))
         case ListExpr(items):
             return 2 + sum(map(_containers, items))
-        case DictExpr(pairs):
-            return 3 + sum(_containers(item) for _, item in pairs)
+        case DictExpr(pairs, of):
+            return (4 if of else 3) + sum(_containers(item) for _, item in pairs)
         case _:
             return 0
 

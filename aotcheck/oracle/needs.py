@@ -20,7 +20,9 @@ from aotcheck.oracle.execute import Compile, Observation, observe
 from aotcheck.oracle.kinds import Phase
 from aotcheck.oracle.undefined import PLAIN, FillUndefined
 from aotcheck.program import Feature, GradMode, Program, difficulty
+from aotcheck.program.features import tensors_in
 from aotcheck.program.harness import held
+from aotcheck.program.objects import attributes
 
 __all__ = ["JUDGED_WHOLE", "Watch", "needs"]
 
@@ -37,6 +39,7 @@ JUDGED_WHOLE = frozenset(
         Promise.SUBCLASSES,
         Promise.CONSTANTS,
         Promise.PYTREES,
+        Promise.OBJECTS,
         Promise.ERRORS,
         Promise.ORDER_IN_LISTS,
     }
@@ -66,10 +69,12 @@ class Watch:
         """``fn``, watched whenever it is called."""
 
         def watched(*args: Any) -> Any:
-            given = list(_tensors(args))
+            given = tensors_in(args)
             self.tensors(given)
             if any(not isinstance(arg, torch.Tensor) and _is_container(arg) for arg in args):
                 self.found.add(Promise.PYTREES)
+            if any(attributes(leaf) is not leaf for leaf in _leaves(args)):
+                self.found.add(Promise.OBJECTS)
             keys = [storage_key(t) for t in {id(t): t for t in given}.values() if not held(t)]
             before = [_state(t) for t in given]
             with _Ops(self, set(keys), shared=len(keys) > len(set(keys))) as ops:

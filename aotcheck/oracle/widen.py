@@ -84,6 +84,6 @@ def _expr(expr: Expr) -> Expr:
         case ListExpr(items):
             return ListExpr(tuple(map(_expr, items)))
         case DictExpr(pairs):
-            return DictExpr(tuple((key, _expr(value)) for key, value in pairs))
+            return replace(expr, items=tuple((key, _expr(value)) for key, value in pairs))
         case _:
             return expr

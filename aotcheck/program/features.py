@@ -36,6 +36,7 @@ from aotcheck.program.model import (
     Way,
     flat_calls,
 )
+from aotcheck.program.objects import attributes
 from aotcheck.program.ops import Group, Op, Work, find
 from aotcheck.program.subclasses import leaves
 
@@ -149,7 +150,8 @@ def _static(program: Program) -> set[Feature]:
 
 def tensors_in(tree: object) -> list[torch.Tensor]:
     """The tensors of a pytree, in order."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    leaves = (inner for leaf in pytree.tree_leaves(tree) for inner in pytree.tree_leaves(attributes(leaf)))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _geometry(t: torch.Tensor) -> tuple[object, ...]:

@@ -6,6 +6,8 @@ import contextlib
 
 import torch
 
+from aotcheck.program.objects import OBJECTS, attributes
+
 
 def storage(data, dtype, device):
     """A storage holding small integers as `dtype` (complex: real and imaginary parts in turn)."""
@@ -152,11 +154,11 @@ class Scene:
         return {name: t for name, t in leaves(self.args, "argument")[1].items() if id(t) not in inputs}
 
     def words(self):
-        """The structure of the result, and of the arguments if they hold lists or dicts, which may be written."""
+        """The structure of the result, and of the arguments if they hold what may be written: lists, dicts, objects."""
         met = {}
         given = words(self.args, "argument", met, {id(t): name for name, t in self.inputs.items()})
         shown = words(self.result[0], "output", met, {}) if self.result else ""
-        return f"{shown}; given {given}" if any(word in given for word in ("list(", "dict(")) else shown
+        return f"{shown}; given {given}" if any(f"{word}(" in given for word in ("list", "dict", *OBJECTS)) else shown
 
     def wanted(self):
         """The tensors that a backward may be with respect to."""
@@ -266,7 +268,10 @@ def leaves(value, name="output"):
     """A result taken apart: its structure in words, its tensors by name, its other leaves by name."""
     if isinstance(value, torch.Tensor):
         return "Tensor", {name: value}, {}
-    if isinstance(value, dict):
+    if attributes(value) is not value:
+        parts = [leaves(v, f"{name}.{k}") for k, v in attributes(value).items()]
+        words = [part[0] for part in parts]
+    elif isinstance(value, dict):
         parts = [leaves(v, f"{name}[{k!r}]") for k, v in value.items()]
         words = [f"{k!r}: {part[0]}" for k, part in zip(value, parts, strict=True)]
     elif isinstance(value, (tuple, list)):
@@ -282,7 +287,10 @@ def words(value, place, met, names):
     """The structure of a value: tensors by their name if they have one, a list or dict met before with its place."""
     if isinstance(value, torch.Tensor):
         return names.get(id(value), "Tensor")
-    if isinstance(value, dict):
+    if attributes(value) is not value:
+        held = attributes(value).items()
+        inner = [words(v, f"{place}.{k}", met, names) if isinstance(v, torch.Tensor) else repr(v) for k, v in held]
+    elif isinstance(value, dict):
         inner = [f"{k!r}: {words(v, f'{place}[{k!r}]', met, names)}" for k, v in value.items()]
     elif isinstance(value, (tuple, list)):
         inner = [words(v, f"{place}[{i}]", met, names) for i, v in enumerate(value)]

@@ -23,6 +23,7 @@ from aotcheck.program.model import (
     Statement,
     TupleExpr,
 )
+from aotcheck.program.objects import OBJECTS
 from aotcheck.program.ops import Form, find, implementation
 
 __all__ = ["context_of", "dtype_of", "evaluate", "execute", "run_body"]
@@ -57,8 +58,9 @@ def evaluate(expr: Expr, env: MutableMapping[str, Any]) -> Any:
             return tuple(evaluate(item, env) for item in items)
         case ListExpr(items):
             return [evaluate(item, env) for item in items]
-        case DictExpr(pairs):
-            return {key: evaluate(item, env) for key, item in pairs}
+        case DictExpr(pairs, of):
+            made = {key: evaluate(item, env) for key, item in pairs}
+            return OBJECTS[of](**made) if of else made
 
 
 def context_of(context: Context) -> AbstractContextManager[Any]:
@@ -102,9 +104,9 @@ def call(statement: OpCall, env: MutableMapping[str, Any]) -> Any:
             args[0][args[1]] = args[2]
             return None
         case Form.ATTRIBUTE:
-            return getattr(args[0], statement.path.removeprefix("Tensor."))
+            return getattr(args[0], statement.path.partition(".")[2])
         case Form.ASSIGN:
-            setattr(args[0], statement.path.removeprefix("Tensor.").removesuffix("="), args[1])
+            setattr(args[0], statement.path.partition(".")[2].removesuffix("="), args[1])
             return None
         case _:
             kwargs = {k: evaluate(a, env) for k, a in statement.kwargs}

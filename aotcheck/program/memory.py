@@ -24,6 +24,7 @@ import torch
 from aotcheck._torch import base_of
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import OpCall
+from aotcheck.program.objects import attributes
 from aotcheck.program.ops import Group, find
 from aotcheck.program.subclasses import held, leaves
 
@@ -93,7 +94,8 @@ def address(t: torch.Tensor) -> int:
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The plain tensors in nested tuples, lists, dicts and wrapper subclasses."""
+    """The plain tensors in nested tuples, lists, dicts, objects and wrapper subclasses."""
+    value = attributes(value)
     if isinstance(value, torch.Tensor):
         yield from leaves(value)
     elif isinstance(value, tuple | list):
@@ -105,7 +107,8 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 
 
 def holds_wrapper(value: Any) -> bool:
-    """Whether there is a tensor of a wrapper subclass in nested tuples, lists and dicts."""
+    """Whether there is a tensor of a wrapper subclass in nested tuples, lists, dicts and objects."""
+    value = attributes(value)
     if isinstance(value, tuple | list):
         return any(map(holds_wrapper, value))
     if isinstance(value, dict):

@@ -120,9 +120,10 @@ class ListExpr:
 
 @dataclass(frozen=True)
 class DictExpr:
-    """A dict with string keys."""
+    """A dict with string keys; where ``of`` names a class of :mod:`aotcheck.program.objects`, an object of that."""
 
     items: tuple[tuple[str, Expr], ...] = ()
+    of: str = ""
 
 
 Expr = Ref | Literal | DType | DeviceOf | SliceExpr | TupleExpr | ListExpr | DictExpr

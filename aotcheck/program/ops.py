@@ -159,7 +159,7 @@ class Kind(StrEnum):
     RIGHT = auto()  # a matrix as wide as the first, as tall as LEFT is wide
     STORAGE = auto()  # the storage of a tensor of the first's dtype
     NBYTES = auto()  # a size for the first's storage, in bytes
-    CONTAINER = auto()  # a list or a dict, by the owner in the path
+    CONTAINER = auto()  # a list, a dict or an object, by the owner in the path
     KEY = auto()  # an index or a key of the container
     ANYTHING = auto()  # any tensor
     ITEMS = auto()  # a dict of tensors
@@ -287,7 +287,7 @@ class Op:
         return f"{self.path}({', '.join(shown)})"
 
 
-_OWNERS = ("Tensor.", "list.", "dict.")
+_OWNERS = ("Tensor.", "list.", "dict.", "object.")
 
 _TABLE: dict[str, list[Op]] = {}
 _IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {}
@@ -359,7 +359,7 @@ def register_op(op: Op, function: Callable[..., Any] | None = None) -> None:
 
 
 def method_path(method: str) -> str:
-    """The path of a method written ``name.method``: a tensor's, unless only lists or dicts have a registered one."""
+    """The path of a method written ``name.method``: a tensor's, unless only other owners have a registered one."""
     return next((owner + method for owner in _OWNERS if owner + method in _TABLE), f"Tensor.{method}")
 
 

@@ -11,7 +11,7 @@ import stat
 import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from aotcheck.program.model import (
     TupleExpr,
     references,
 )
+from aotcheck.program.objects import OBJECTS
 from aotcheck.program.ops import Form, UnknownOpError, find, implementation, method_path
 from aotcheck.program.plans import call_of
 from aotcheck.program.source import ENDING, FORMAT, IMPORT, is_name
@@ -260,8 +261,9 @@ class _Parser:
                 self.known("setitem", Form.SETITEM, node)
                 return OpCall(None, "setitem", args)
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr=attr)], value=value):
-                self.known(f"Tensor.{attr}=", Form.ASSIGN, node)
-                return OpCall(None, f"Tensor.{attr}=", (self.ref(name, node, scope), self.scoped(value, scope)))
+                path = method_path(f"{attr}=")
+                self.known(path, Form.ASSIGN, node)
+                return OpCall(None, path, (self.ref(name, node, scope), self.scoped(value, scope)))
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 call = self.op_call(self.name(name, node), value, scope)
             case ast.Assign(targets=[ast.Tuple(elts=elts)], value=value) if elts:
@@ -298,8 +300,9 @@ class _Parser:
                 named = tuple((self.keyword(k), self.scoped(k.value, scope)) for k in keywords)
                 return OpCall(target, path, (*first, *values), named)
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if name != "torch":
-                self.known(f"Tensor.{attr}", Form.ATTRIBUTE, node)
-                return OpCall(target, f"Tensor.{attr}", (self.ref(name, node, scope),))
+                path = method_path(attr)
+                self.known(path, Form.ATTRIBUTE, node)
+                return OpCall(target, path, (self.ref(name, node, scope),))
         raise self.odd(node)
 
     def callee(self, node: ast.expr, scope: set[str]) -> tuple[str, tuple[Expr, ...]]:
@@ -365,6 +368,10 @@ class _Parser:
                 return ListExpr(tuple(self.expr(e) for e in elts))
             case ast.Dict(keys=keys, values=values):
                 return DictExpr(tuple((self.string(k, node), self.expr(v)) for k, v in zip(keys, values, strict=True)))
+            case ast.Call(func=ast.Name(id=of), args=[], keywords=keywords) if of in OBJECTS:
+                if [k.arg for k in keywords] != [field.name for field in fields(OBJECTS[of])]:
+                    raise self.error(node, f"{of} with odd fields", "name each field once, in order")
+                return DictExpr(tuple((self.keyword(k), self.expr(k.value)) for k in keywords), of)
             case ast.Slice(lower=lower, upper=upper, step=step):
                 return SliceExpr(*(None if p is None else self.integer(p) for p in (lower, upper, step)))
             case ast.Call(func=ast.Name(id="slice"), args=[start, stop, step], keywords=[]):

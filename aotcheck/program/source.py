@@ -37,6 +37,7 @@ from aotcheck.program.model import (
     TupleExpr,
     flat_calls,
 )
+from aotcheck.program.objects import OBJECTS
 from aotcheck.program.ops import Form, find
 from aotcheck.program.plans import plan_of
 from aotcheck.program.subclasses import NAMESPACE, subclasses
@@ -104,6 +105,8 @@ def show_expr(expr: Expr) -> str:
             return f"({', '.join(map(show_expr, items))})"
         case ListExpr(items):
             return f"[{', '.join(map(show_expr, items))}]"
+        case DictExpr(pairs, of) if of:
+            return f"{of}({', '.join(f'{name}={show_expr(value)}' for name, value in pairs)})"
         case DictExpr(pairs):
             return "{" + ", ".join(f"{quote(k)}: {show_expr(v)}" for k, v in pairs) + "}"
 
@@ -308,5 +311,5 @@ def function_of(program: Program) -> Callable[..., Any]:
 
 def is_name(text: str) -> bool:
     """Whether a program may use ``text`` as a name."""
-    reserved = {"torch", "device", "storage", "strided", "named", "f", NAMESPACE, *FUNCTIONS}
+    reserved = {"torch", "device", "storage", "strided", "named", "f", NAMESPACE, *FUNCTIONS, *OBJECTS}
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in reserved

@@ -57,7 +57,7 @@ FUNCTIONS |= {made.__name__: made for made in _GROUP_OF}
 def _form(made: Any, name: str, signature: str, **fields: Any) -> None:
     dtypes = fields.pop("dtypes", DTypes.FLOATING)
     path, function = f"{made.__name__}.{name}", getattr(made, name)
-    entry(path, signature, _GROUP_OF[made], function=function, dtypes=dtypes, **fields)
+    entry(path, signature, fields.pop("group", _GROUP_OF[made]), function=function, dtypes=dtypes, **fields)
 
 
 _form(functions.Inside, "doubles", "self", results=0, dtypes=DTypes.DIFFERENTIABLE)
@@ -113,7 +113,7 @@ _form(_C, "scaled", "self number", dtypes=DTypes.NUMERIC, weight=6)
 _form(_C, "caught", "self same", dtypes=DTypes.NUMERIC, weight=3)
 _form(_C, "prints", "self {'a'|'b'} number", results=0, dtypes=DTypes.ANY, prints=True)
 _form(_C, "prints_in_backward", "self", results=0, dtypes=DTypes.DIFFERENTIABLE, prints=True, weight=1)
-_form(_C, "appends", "container self", results=0, dtypes=DTypes.NUMERIC)
+_form(_C, "appends", "container self", results=0, dtypes=DTypes.NUMERIC, group=Group.CONTAINER)
 _form(_C, "stateful", "self same", dtypes=DTypes.NUMERIC, weight=3)
 _form(_C, "subclassed", "self", weight=1)
 _form(_C, "sparse", "self mat", ndim=(2, 2), weight=1)

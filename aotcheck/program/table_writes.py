@@ -171,6 +171,10 @@ entry("list.pop", "container {-1|0}", _C)
 entry("list.reverse", "container", _C, results=0, weight=1)
 entry("dict.update", "container items", _C, results=0)
 entry("dict.setdefault", "container {'k0'|'n'} anything", _C, weight=1)
+entry("object.hidden", "container", Group.VIEW, attribute=True, weight=0)
+entry("object.scale", "container", Group.VIEW, attribute=True, weight=0)
+entry("object.hidden=", "container anything", _C, results=0, weight=6)
+entry("object.scale=", "container number", _C, results=0, weight=3)
 
 _R = Group.RNG
 entry("Tensor.bernoulli_", "self {0.5}", _R, writes=True, dtypes=DTypes.REAL)

@@ -37,6 +37,7 @@ from aotcheck.program.model import (
     Way,
     Write,
 )
+from aotcheck.program.objects import attributes
 from aotcheck.program.ops import Group, find
 
 __all__ = ["EXCLUDED", "TRAITS", "Facet", "bits_of", "facet_of", "pairs", "traits_in"]
@@ -291,7 +292,7 @@ def of_inputs(args: tuple[Any, ...], named: Mapping[str, torch.Tensor]) -> Itera
     for arg in args:
         if isinstance(arg, list | tuple | dict):
             yield f"argument:{type(arg).__name__}"
-        elif not isinstance(arg, torch.Tensor):
+        elif not isinstance(arg, torch.Tensor) and attributes(arg) is arg:
             yield "argument:constant"
 
 

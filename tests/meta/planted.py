@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,11 @@ def on_copies(fn: Function) -> Function:
 def on_new_containers(fn: Function) -> Function:
     """A path that loses writes to the caller's lists, and returns lists of its own."""
     return lambda *args: fn(*[list(a) if isinstance(a, list) else a for a in args])
+
+
+def on_new_objects(fn: Function) -> Function:
+    """Gives the function copies of the caller's objects."""
+    return lambda *args: fn(*[copy.copy(a) if is_dataclass(a) else a for a in args])
 
 
 def raises(error: Exception) -> Callable[[Function], Function]:

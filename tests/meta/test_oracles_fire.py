@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from aotcheck.oracle.execute import observe
 from aotcheck.oracle.raised import Raised
 from aotcheck.program import (
     Call,
+    DictExpr,
     Hook,
     HookKind,
     Inputs,
@@ -119,6 +120,11 @@ LISTED = Call(
 NEGATED = op("v0", "torch.neg", Ref("x1"))
 STORED = Program(("x0", "x1"), (NEGATED, op(None, "setitem", X, 0, Ref("v0"))), Literal(None), (LISTED,))
 LIST_RETURNED = Program(("x0", "x1"), (NEGATED,), X, (LISTED,))
+OBJECT = Call(
+    replace(LISTED.inputs, args=(DictExpr((("hidden", Ref("a0")), ("scale", Literal(2))), "State"), Ref("a0")))
+)
+ASSIGNED = Program(("x0", "x1"), (NEGATED, op(None, "object.hidden=", X, Ref("v0"))), Literal(None), (OBJECT,))
+COUNTED = Program(("x0", "x1"), (op(None, "object.scale=", X, 3),), Literal(None), (OBJECT,))
 ONE_STEP = TupleExpr((Literal(1),))
 EMPTIED = program(op("v0", "torch.neg", X), op(None, "Tensor.untyped_storage().resize_", X, 0))
 
@@ -166,6 +172,8 @@ PLANTS = (
     Plant("poisons the process", planted.poisons, DOUBLE, K.POISONING, "process"),
     Plant("returns a list for a tuple", result(lambda r: list(r)), TWICE, K.STRUCTURE, "output"),
     Plant("loses a write to a list", planted.on_new_containers, STORED, K.STRUCTURE, "output"),
+    Plant("loses an attribute", planted.on_new_objects, ASSIGNED, K.STRUCTURE, "output"),
+    Plant("loses a number of an object", planted.on_new_objects, COUNTED, K.STRUCTURE, "output"),
     Plant("returns a copy of a list", planted.on_new_containers, LIST_RETURNED, K.STRUCTURE, "output"),
     Plant("does not free", lambda fn: lambda x: x.neg(), EMPTIED, K.STORAGE_SIZE, "input"),
     Plant("drops a None", result(lambda r: r[:1]), WITH_NONE, K.STRUCTURE, "output"),

@@ -40,6 +40,7 @@ from aotcheck.report.jsonl import load_events
 from tests.meta import planted
 from tests.meta.small import DOUBLE, INPUT, MUTATES, OUTPUT, REFUSED, TRAINED, VIEW, X, op, pair, program
 from tests.meta.test_oracles_fire import (
+    ASSIGNED,
     COMPLEX,
     LIST_RETURNED,
     PRINTS,
@@ -153,6 +154,7 @@ BROKEN = {
     "drops a None": Broken(Promise.CONSTANTS, planted.on_result(lambda r: r[:1]), WITH_NONE),
     "returns a list for a tuple": Broken(Promise.CONTAINERS, planted.on_result(list), TWICE, Outcome.AGREES),
     "no lists": Broken(Promise.PYTREES, refuses_containers, LIST_RETURNED),
+    "no objects": Broken(Promise.OBJECTS, planted.raises(TypeError("no")), ASSIGNED),
     "raises another type": Broken(Promise.ERRORS, planted.mistypes, REFUSED),
     "prints nothing": Broken(Promise.EFFECTS, printing(lambda text: ""), PRINTS, Outcome.AGREES),
     "writes a list at once": Broken(Promise.ORDER_IN_LISTS, foreach_writes_each_tensor_once, LISTED),

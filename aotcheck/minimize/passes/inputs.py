@@ -276,7 +276,7 @@ def _unnested(program: Program, index: int, keys: list[Literal]) -> Program:
     names: dict[str, str] = {}
 
     def change(_: int, call: OpCall) -> OpCall | None:
-        key = call.args[1] if call.path == "getitem" and call.args[0] == Ref(param) else None
+        key = _key_read(call) if call.args[:1] == (Ref(param),) else None
         if isinstance(call.target, str) and isinstance(key, Literal) and key in keys:
             names[call.target] = fresh[keys.index(key)]
             return None
@@ -293,6 +293,14 @@ def _unnested(program: Program, index: int, keys: list[Literal]) -> Program:
         body=body,
         outputs=renamed(program.outputs, names),
     )
+
+
+def _key_read(call: OpCall) -> Expr | None:
+    """What a container is indexed with, or the attribute that is read of an object."""
+    if call.path == "getitem":
+        return call.args[1]
+    owner, _, name = call.path.partition(".")
+    return Literal(name) if owner == "object" and not name.endswith("=") else None
 
 
 def _items(expr: Expr) -> tuple[Expr, ...]:

@@ -266,7 +266,7 @@ def _simpler(expr: Expr, in_index: bool) -> Iterator[Expr]:
         case DictExpr(pairs):
             for i, (key, item) in enumerate(pairs):
                 for simpler in _simpler(item, in_index):
-                    yield DictExpr((*pairs[:i], (key, simpler), *pairs[i + 1 :]))
+                    yield replace(expr, items=(*pairs[:i], (key, simpler), *pairs[i + 1 :]))
         case _:
             return
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.meta.planted import after, on_copies, on_result, on_tensors, raises
+from tests.meta.planted import after, on_copies, on_new_objects, on_result, on_tensors, raises
 from tools.faulty.forms import printing
 
 Function = Callable[..., Any]
@@ -19,6 +19,7 @@ doubled = on_tensors(lambda t: t * 2)
 strided = on_tensors(lambda t: t.t().contiguous().t())
 freed = on_tensors(torch.clone)
 resized = after(lambda x, *rest: x.resize_(1))
+forgets = on_new_objects
 prints = printing(lambda text: text * 2)
 fails = raises(ValueError("no 7 of 'x'"))
 explains = raises(ValueError(f"no 7 of 'x'{' and more' * 99}\n\nand advice"))

@@ -99,6 +99,11 @@ WRAPPER = """    s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     a1 = wrapped.two(a0, a0)
     return (a1,), named(locals())"""
+OBJECT = """    s0 = storage([1], torch.float32, device)
+    s1 = storage([2], torch.float32, device)
+    a0 = strided(s0, torch.float32, (1,), (1,), 0)
+    a1 = strided(s1, torch.float32, (1,), (1,), 0)
+    return (State(hidden=a0, scale=2), a1), named(locals())"""
 SQUARE = """    s0 = storage([1, 2, 3, 4, 5, 6], torch.float64, device)
     a0 = strided(s0, torch.float64, (2, 3), (3, 1), 0)
     return (a0,), named(locals())"""
@@ -150,6 +155,7 @@ CASES = {
     "what a wrapper holds": (program("x0.add_(1)", "return None", inputs=WRAPPER), "copies"),
     "a custom Function": (program("v0 = SavesOutput.apply(x0)", "return v0", grad=True, steps=BACKWARD), "doubled"),
     "a fact that eager refuses": (program("v0 = x0.detach()", "v0.t_()", "return None", inputs=REFUSING), "copies"),
+    "what an object holds": (program("x0.hidden = x1", "return None", inputs=OBJECT, params="x0, x1"), "forgets"),
     "what is printed": (program('Control.prints(x0, "a", 2)', "return None"), "prints"),
     "a form with a Function": (program("v0 = Transform.generated_rule(x0)", "return v0", grad=True), "doubled"),
     "a module": (

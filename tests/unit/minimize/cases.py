@@ -247,6 +247,15 @@ CASES = [
         program("def f(x0, x1):\n    x0.copy_(x0)\n    return None", TWO),
     ),
     Case(
+        unnest_arguments,
+        program(
+            "def f(x0):\n    v0 = x0.hidden\n    v0.zero_()\n    return None",
+            PLAIN.replace("(a0,)", "(State(hidden=a0, scale=2),)"),
+        ),
+        both(runs, has("Tensor.zero_"), written),
+        program("def f(x0):\n    x0.zero_()\n    return None", PLAIN),
+    ),
+    Case(
         merge_arguments,
         program("def f(x0, x1):\n    x1.copy_(x0)\n    return None", TWO),
         given(2),

@@ -43,6 +43,7 @@ from aotcheck.program import (
     emit,
     parse,
 )
+from aotcheck.program.objects import OBJECTS
 from aotcheck.program.samples import ALIASED_VIEWS, SAMPLES
 from strategies import programs
 
@@ -63,6 +64,9 @@ _exprs: st.SearchStrategy[Expr] = st.recursive(
         st.lists(inner, max_size=3).map(lambda e: TupleExpr(tuple(e)))
         | st.lists(inner, max_size=3).map(lambda e: ListExpr(tuple(e)))
         | st.lists(st.tuples(st.text(max_size=3), inner), max_size=2).map(lambda e: DictExpr(tuple(e)))
+        | st.builds(
+            lambda h, s, of: DictExpr((("hidden", h), ("scale", s)), of), inner, inner, st.sampled_from(sorted(OBJECTS))
+        )
     ),
     max_leaves=5,
 )

@@ -67,7 +67,7 @@ def _numbers(program: Program) -> int:
 
 
 def _caches(program: Program) -> bool:
-    if _calls("list.append")(program) or any(_key(call) for call in flat_calls(program.body)):
+    if _calls("list.append", "object.hidden=")(program) or any(_key(call) for call in flat_calls(program.body)):
         return True
     last = [call.inputs.tensors[-1].size[0] for call in program.calls if call.inputs and call.inputs.tensors[-1].size]
     return len(last) > 1 and sorted(set(last)) == last
