@@ -67,7 +67,7 @@ def ways_of_looking(difference: Difference, named: Callable[[str], str], hook: C
     if kind is OracleKind.HOOK:
         return [f"len({hook(place.name)})"]
     if kind is OracleKind.EFFECTS:
-        return ["printed.getvalue()"]
+        return ["printed.getvalue().splitlines()"]
     if kind is OracleKind.RNG:
         return ["torch.rand(1).item()"]
     if kind is OracleKind.STRUCTURE:
