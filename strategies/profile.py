@@ -110,6 +110,8 @@ class Profile:
         trained_later: of further calls of programs whose first call trains nothing, how many train something.
         trained_writes: of a caller's writes to results and arguments, how many are with what has a gradient of its own.
         interleaved: of further calls, how many come before backwards of the call before.
+        transforms: of programs that may hold what ``inside`` says, of how many a call is to be under a transform of
+            ``torch.func``.
         blocks: of statements, how many open a ``with`` block; 0: there is no block in any program.
         other_modes: how many calls are made under ``no_grad`` or in inference mode.
         aliases: how many may return an argument or a view of one.
@@ -147,6 +149,7 @@ class Profile:
     wrappers: int = 70
     written_inputs: int = 50
     trained_writes: int = 0
+    transforms: int = 12
     blocks: int = 5
     other_modes: int = 7
     aliases: int = 100

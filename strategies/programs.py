@@ -42,6 +42,7 @@ from .profile import Profile, Training
 from .refusals import draw_refusal
 from .selection import Selection, selection_of
 from .state import EXPECTED, Ended, Outcome, State
+from .transforms import draw_transform
 from .undrawn import undrawn
 
 __all__ = ["programs"]
@@ -373,7 +374,11 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
             assume(False)
         finally:
             torch.set_grad_enabled(mode)
-        return draw_further_calls(choose, program, profile)
+        program = draw_further_calls(choose, program, profile)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            under = profile.inside > 0 and choose.chance(profile.transforms)
+            return draw_transform(choose, program) if under else program
 
 
 def programs(profile: Profile | None = None, wanted: tuple[tuple[str, str], ...] = ()) -> st.SearchStrategy[Program]:

@@ -16,7 +16,7 @@ from aotcheck.blame.specimen import Specimen
 from aotcheck.oracle import Difference, Phase, Place, Severity, compare
 from aotcheck.oracle.execute import Observation, Run, identity
 from aotcheck.oracle.reference import Reference
-from aotcheck.program import Program, Scene, function_of
+from aotcheck.program import Program, Scene, function_of, make_call
 
 
 class Anew(Run):
@@ -43,7 +43,7 @@ class Anew(Run):
         self.function = specimen.compiled
         if self.prepare is not None and specimen.assembly is not None and len(self.scenes) - 1 == self.prepared:
             self.prepare(specimen)
-        return self.function(*scene.args)
+        return make_call(self.program.calls[len(self.scenes) - 1], self.function, scene.args)
 
 
 class EagerCall(Run):

@@ -20,7 +20,7 @@ from aotcheck.minimize.edit import renamed
 from aotcheck.oracle.execute import Observation, Run, identity
 from aotcheck.oracle.kinds import Phase, Place
 from aotcheck.program import Backward, BuiltCall, Call, GradMode, Hook, Program, Scene, Step, flat_calls
-from aotcheck.program.harness import leaves
+from aotcheck.program.harness import leaves, suited
 from aotcheck.program.model import Around, DictExpr, Expr, Fill, Graph, ListExpr, TupleExpr, Way
 from aotcheck.program.objects import OBJECTS
 from aotcheck.program.source import show_expr
@@ -137,7 +137,7 @@ class Caller(Run):
         names = self.names[-1]
         given = next(c.inputs for c in reversed(self.program.calls[: len(self.scenes)]) if c.inputs is not None)
         args = [names.containers.get(k, show_expr(renamed(arg, names.inputs))) for k, arg in enumerate(given.args)]
-        line = f"{names.output} = f({', '.join(args)})"
+        line = f"{names.output} = {_called(call, args, self.scenes[-1])}"
         contexts = (*_MODES[call.grad_mode], *self._contexts(call.around))
         self._call_lines = [SEED, *_within(contexts, [line])]
         yield from super().call(call)
@@ -165,7 +165,7 @@ class Caller(Run):
         return seen
 
     def _contexts(self, around: Sequence[Around]) -> tuple[str, ...]:
-        return tuple(_AROUND[one].format(device=self.device.type) for one in around)
+        return tuple(_AROUND[one].format(device=self.device.type) for one in around if one in _AROUND)
 
     # -- steps
 
@@ -278,6 +278,20 @@ def _objects(arg: Expr) -> list[type]:
         return [OBJECTS[arg.of]]
     inner = [item for _, item in arg.items] if isinstance(arg, DictExpr) else getattr(arg, "items", ())
     return [made for item in inner for made in _objects(item)]
+
+
+def _called(call: Call, args: Sequence[str], scene: Scene) -> str:
+    """The call of the function, under its transform."""
+    name = next((one.value for one in call.around if one not in _AROUND), "")
+    k, given = suited(name, scene.args), ", ".join(args)
+    if name == "vmap":
+        return f"torch.func.vmap(f, {tuple(0 if n == k else None for n in range(len(args)))})({given})"
+    if name == "jacrev":
+        return f"torch.func.jacrev(f, {k})({given})"
+    if name == "jvp":
+        inner = ", ".join("t" if n == k else arg for n, arg in enumerate(args))
+        return f"torch.func.jvp(lambda t: f({inner}), ({args[k]},), (torch.ones_like({args[k]}),))"
+    return f"f({given})"
 
 
 def _is_mutable(arg: Expr) -> bool:

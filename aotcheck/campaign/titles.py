@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from aotcheck.campaign.oddity import oddity_of
 from aotcheck.oracle import CoarseKey, Deviation, OracleKind, Phase, Role
 from aotcheck.program import GradMode, Inputs, OpCall, Program, flat_calls, references
+from aotcheck.program.harness import TRANSFORMS
 from aotcheck.program.model import Around
 from aotcheck.program.ops import Group, UnknownOpError, find
 
@@ -131,6 +132,7 @@ def conditions(program: Program) -> Iterator[str]:
     yield from dict.fromkeys(_MODES[call.grad_mode] for call in program.calls if call.grad_mode in _MODES)
     if any(Around.AUTOCAST in call.around for call in program.calls):
         yield "autocast"
+    yield from dict.fromkeys(one.value for call in program.calls for one in call.around if one.value in TRANSFORMS)
 
 
 _MODES = {GradMode.NO_GRAD: "no_grad", GradMode.INFERENCE: "inference_mode"}

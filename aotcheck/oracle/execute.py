@@ -28,6 +28,7 @@ from aotcheck.program import (
     build_call,
     forget,
     function_of,
+    make_call,
     perform,
     phase_of,
     prints,
@@ -216,7 +217,7 @@ class Run:
         """The function itself, compiled when it is first called."""
         if self.function is None:
             self.function = self.compile_function(self.original())
-        return self.function(*scene.args)
+        return make_call(self.program.calls[len(self.scenes) - 1], self.function, scene.args)
 
     def step(self, made: Step, scene: Scene) -> Observation:
         """One step of the plan, on what a call gave."""

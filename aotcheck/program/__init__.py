@@ -1,7 +1,7 @@
 """A fuzzed program as data; interpreter; emit to and parse from Python source."""
 
 from aotcheck.program import table_compute, table_functions, table_views, table_writes  # noqa: F401  # they register the ops
-from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, phase_of, scene_of
+from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, make_call, perform, phase_of, scene_of
 from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, prints, remember, traits_of
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import (
@@ -98,6 +98,7 @@ __all__ = [
     "forget",
     "function_of",
     "groups",
+    "make_call",
     "parse",
     "parse_file",
     "perform",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ from aotcheck.program.memory import reads_nothing_missing
 from aotcheck.program.model import Call, OpCall, Program, Step
 from aotcheck.program.plans import fields_of
 
-__all__ = ["BuiltCall", "Scene", "around", "build_call", "forget", "perform", "phase_of", "scene_of"]
+__all__ = ["BuiltCall", "Scene", "around", "build_call", "forget", "make_call", "perform", "phase_of", "scene_of"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,11 @@ def perform(step: Step, scene: Scene, hooks: list[list[torch.Tensor | None]], de
 def around(call: Call, device: torch.device) -> AbstractContextManager[object]:
     """The contexts around a call, entered."""
     return harness.around((call.grad_mode.value, *(one.value for one in call.around)), device)  # type: ignore[no-any-return]
+
+
+def make_call(call: Call, function: Callable[..., Any], args: Sequence[Any]) -> object:
+    """What a function gives on arguments, as a call has it called: plainly, or under a transform of ``torch.func``."""
+    return harness.call(function, tuple(args), tuple(one.value for one in call.around))
 
 
 def phase_of(step: Step) -> str:

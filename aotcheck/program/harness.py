@@ -118,9 +118,11 @@ def poke(t, seed, how="no_grad"):
 
 
 def around(names, device="cpu"):
-    """The contexts called `names`, entered."""
+    """The contexts called `names`, entered; transforms are none."""
     stack = contextlib.ExitStack()
     for name in names:
+        if name in TRANSFORMS:
+            continue
         if name == "autocast":
             context = torch.autocast(torch.device(device).type, torch.bfloat16)
         elif name == "anomaly":  # a compiled graph has other intermediate gradients, so they are not searched for NaN
@@ -133,6 +135,28 @@ def around(names, device="cpu"):
             context = torch.set_grad_enabled(name == "enabled")
         stack.enter_context(context)
     return stack
+
+
+TRANSFORMS = "vmap", "jacrev", "jvp"
+
+
+def suited(name, args):
+    """Which argument a transform is of: the first one with dimensions, or of floating-point numbers."""
+    tensors = [(k, t) for k, t in enumerate(args) if isinstance(t, torch.Tensor)]
+    return next((k for k, t in tensors if (t.dim() if name == "vmap" else t.is_floating_point())), 0)
+
+
+def call(f, args, names=()):
+    """Call `f`, under the transform of torch.func that is among `names`, if there is one."""
+    name = next((name for name in names if name in TRANSFORMS), "")
+    k = suited(name, args)
+    if name == "vmap":
+        return torch.func.vmap(f, tuple(0 if n == k else None for n in range(len(args))))(*args)
+    if name == "jacrev":
+        return torch.func.jacrev(f, k)(*args)
+    if name == "jvp":
+        return torch.func.jvp(lambda t: f(*args[:k], t, *args[k + 1 :]), (args[k],), (torch.ones_like(args[k]),))
+    return f(*args)
 
 
 class Scene:

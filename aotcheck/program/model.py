@@ -236,13 +236,18 @@ class Around(Enum):
     """A further context of the caller's around a call or a backward.
 
     ``SAVED_TENSORS`` are saved-tensor hooks that keep a copy: which tensors are saved, and how many, is nobody's
-    promise, and a copy makes it unobservable.
+    promise, and a copy makes it unobservable. ``VMAP``, ``JACREV`` and ``JVP`` are transforms of ``torch.func``: the
+    caller calls the function under it, with respect to the first argument that it suits; around a backward they are
+    nothing.
     """
 
     AUTOCAST = "autocast"
     ANOMALY = "anomaly"
     SAVED_TENSORS = "saved tensors"
     NO_GRAD = "no_grad"
+    VMAP = "vmap"
+    JACREV = "jacrev"
+    JVP = "jvp"
 
 
 class Site(Enum):

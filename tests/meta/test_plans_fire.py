@@ -68,6 +68,7 @@ def with_steps(base: Program, *steps: Step, calls: int = 1, **kwargs: Any) -> Pr
 
 
 LINEAR = program(op("v0", "torch.mul", X, 2), requires_grad=True)
+UNTRAINED = program(op("v0", "torch.mul", X, 2))
 NEGATIVE = program(op("v0", "torch.neg", X), requires_grad=True)
 SQUARE = program(op("v0", "torch.mul", X, X), requires_grad=True)
 SCALAR = program(op("v0", "torch.mul", X, 2), size=(), requires_grad=True)
@@ -308,6 +309,19 @@ PLANS = (
         with_steps(LINEAR, around=(Around.AUTOCAST,)),
         K.VALUES,
         "output",
+    ),
+    *(
+        Plan(
+            f"wrong in a call under {around.value}", wrong, with_steps(UNTRAINED, around=(around,)), K.VALUES, "output"
+        )
+        for around, wrong in (
+            (Around.VMAP, lambda fn: lambda x: fn(x) + 9 * (x.dim() == 0)),
+            (Around.JACREV, lambda fn: lambda x: fn(x.detach()) + 0 * x),
+            (
+                Around.JVP,
+                lambda fn: lambda x: fn(x) * (1 if torch.autograd.forward_ad.unpack_dual(x)[1] is None else 2),
+            ),
+        )
     ),
     Plan(
         "wrong under saved-tensor hooks",
