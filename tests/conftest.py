@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import random
 from collections.abc import Iterator
 
 import hypothesis
@@ -13,11 +14,16 @@ import pytest
 import torch
 
 from aotcheck.pytest_plugin import OPTIONS
+from tests.behaviour import compilers
+from tests.behaviour.ledger import Keeper
 
 torch.set_num_threads(1)
 
 PROFILES = {"dev": 50, "ci": 300, "nightly": 5000}
 """Hypothesis profiles, with how many examples each gives a property."""
+
+MOST_CASES = 16
+"""So many cases of one test run by day, drawn by its name; the others are marked nightly."""
 
 for _name, _examples in PROFILES.items():
     hypothesis.settings.register_profile(
@@ -30,20 +36,22 @@ for _name, _examples in PROFILES.items():
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """``HYPOTHESIS_PROFILE`` or ``--hypothesis-profile`` chooses a profile."""
+    """``HYPOTHESIS_PROFILE`` or ``--hypothesis-profile`` chooses a profile, ``--compiler`` a compiler."""
+    compilers.aotcheck.name = config.getoption("compiler")
+    if config.getoption("compiler") != "first":
+        config.pluginmanager.register(Keeper(config.getoption("record_refusals")))
     if not config.getoption("--hypothesis-profile", None):
         hypothesis.settings.load_profile(
             os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
         )
 
 
-@pytest.fixture(
-    params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)],
-)
+CUDA = [pytest.param("cuda", marks=pytest.mark.cuda)] if torch.cuda.is_available() else []
+
+
+@pytest.fixture(params=["cpu", *CUDA])
 def device(request: pytest.FixtureRequest) -> str:
-    """Each device that behaviour must hold on; CUDA is skipped, and said so, where there is none."""
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device on this machine")
+    """Each device that behaviour must hold on."""
     return str(request.param)
 
 
@@ -54,13 +62,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest = f"aotcheck-{option.name}".replace("-", "_")
         same = f"short for --aotcheck-{option.name}"
         group.addoption(f"--{option.name}", dest=dest, type=option.type, default=option.default, help=same)
+    group.addoption(
+        "--compiler", choices=list(compilers.MODULES), default="first", help="which one the behaviour tests check"
+    )
+    group.addoption("--record-refusals", metavar="FILE", help="write what that compiler refuses; nothing refused fails")
+    group.addoption("--every-case", action="store_true", help="run the cases too that are marked nightly")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves all but some cases of a test that has many to the night, unless the command line names tests."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    nightly = {
+        item
+        for test, same in cases.items()
+        if len(same) > MOST_CASES
+        for item in set(same).difference(random.Random(test).sample(same, MOST_CASES))
+    }
+    for item in nightly:
+        item.add_marker("nightly")
+    if not config.getoption("every_case") and not any("::" in argument for argument in config.args):
+        config.hook.pytest_deselected(items=list(nightly))
+        items[:] = [item for item in items if item not in nightly]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says once what was skipped for want of a device, where ``-rs`` would say it once per test."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "cuda" in report.keywords]
-    if skipped:
-        terminalreporter.write_line(f"cuda: {len(skipped)} tests skipped: no CUDA device on this machine")
+    """Says what was not run."""
+    if not torch.cuda.is_available():
+        terminalreporter.write_line("cuda: no test ran on it: no CUDA device on this machine")
 
 
 def _global_state() -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Every behaviour holds on every device, and every graph made on the way is functional."""
+"""Every behaviour holds on every device and for every compiler, and every graph made on the way is functional."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-import aotcheck
 from tests.behaviour import harness
+from tests.behaviour.compilers import aotcheck
 
 
 @pytest.fixture(autouse=True)
-def on_device(device: str) -> None:
+def on_device(device: str, request: pytest.FixtureRequest) -> None:
+    if device != "cpu" and request.node.get_closest_marker("on_the_cpu"):
+        pytest.skip("this has nothing to do with devices")
     harness.set_device(device)
 
 

@@ -26,8 +26,8 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-import aotcheck
-import aotcheck.autograd  # before a test binds the `apply` of a custom Function, see docs/limits.md
+from tests.behaviour.compilers import aotcheck, backend
+from tests.behaviour.ledger import Refused
 
 Function = Callable[..., Any]
 Compile = Callable[[Any], Any]
@@ -313,7 +313,7 @@ class Recorder:
 
 def through_dynamo(target: Any) -> Any:
     """``torch.compile`` with this project as its backend."""
-    return torch.compile(target, backend="aotcheck")
+    return torch.compile(target, backend=backend())
 
 
 def _moments(session: Session, compile: Compile) -> list[_Moment]:
@@ -337,7 +337,9 @@ def check_session(session: Session, *, compile: Compile | None = None, rtol: flo
     before = aotcheck.counters()
     actual = _moments(session, compile or recorder.compile)
     after = aotcheck.counters()
-    assert after.refused == before.refused, f"part of the session was refused: {dict(after.refused)}"
+    refused = [reason for reason, count in after.refused.items() if count != before.refused.get(reason)]
+    if refused:
+        raise Refused("; ".join(refused))
     if not any(isinstance(observed, Raised) for moment in expected for _, observed in moment.leaves):
         assert after.eager_after_user_error == before.eager_after_user_error, "taken for an error of the program"
     for number, (mine, theirs) in enumerate(zip(expected, actual, strict=False), 1):

@@ -10,8 +10,8 @@ import functorch.compile
 import pytest
 import torch
 
-import aotcheck
 from tests.behaviour.alias_free import ORDINARY, Ordinary
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import backward, check, differentiable, given
 
 

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Doubled
 from tests.behaviour.harness import Raised, attempt_later, leaf, plain
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import grad, jacrev, vjp, vmap
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck, backend
 from tests.behaviour.harness import attempt, check, check_session, given, leaf, non_leaf, plain
 
 # -- elements, text and versions -----------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _autocast(x):
 @pytest.mark.parametrize("function", [_inference, _autocast], ids=["inference mode", "autocast"])
 def test_modes_that_a_graph_of_dynamos_had_entered_are_left(function: Any):
     torch._dynamo.reset()
-    f = torch.compile(function, backend="aotcheck")
+    f = torch.compile(function, backend=backend())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         f(torch.ones(2, 2))

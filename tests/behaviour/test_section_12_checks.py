@@ -7,8 +7,8 @@ import torch
 from torch import distributions
 from torch.nn import functional as F
 
-import aotcheck
 from tests.behaviour import harness
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, check_session, leaf, plain
 
 

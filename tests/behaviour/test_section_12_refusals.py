@@ -7,8 +7,8 @@ import gc
 import pytest
 import torch
 
-import aotcheck
 from aotcheck import _torch
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain, through_dynamo
 
 REFUSED = {

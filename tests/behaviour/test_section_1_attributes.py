@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, backward, check_session, leaf, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")

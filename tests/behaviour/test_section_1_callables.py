@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import aotcheck
 from tests.behaviour import harness
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import check_session, leaf, plain
 from tests.behaviour.test_training_loops import seeded, state
 

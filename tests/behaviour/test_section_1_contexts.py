@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import check_session, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")

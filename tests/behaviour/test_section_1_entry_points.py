@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import Recorder, backward, check, check_session, given, leaf, plain
 
 COMPILING = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")

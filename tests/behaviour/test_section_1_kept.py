@@ -7,7 +7,7 @@ import collections
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, check_session, leaf, plain
 
 

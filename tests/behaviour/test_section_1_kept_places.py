@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, check_session, leaf, plain
 
 

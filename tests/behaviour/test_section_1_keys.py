@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, check_session, leaf, plain
 from tests.behaviour.test_training_loops import seeded
 

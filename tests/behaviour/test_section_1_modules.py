@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-import aotcheck
 from tests.behaviour import harness
+from tests.behaviour.compilers import aotcheck, backend
 from tests.behaviour.harness import (
     Recorder,
     attempt_later,
@@ -383,7 +383,7 @@ def test_a_second_call_with_other_aliasing_through_torch_compile(dynamo):
 
 def test_a_second_call_with_another_shape_through_torch_compile(dynamo):
     def compile(f):
-        return torch.compile(f, backend="aotcheck", dynamic=False)
+        return torch.compile(f, backend=backend(), dynamic=False)
 
     check(lambda x: x * 2 + 1, lambda: given(leaf(3)), lambda: given(leaf(4)), compile=compile)
 

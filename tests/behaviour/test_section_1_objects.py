@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import check_session, leaf, plain
 
 

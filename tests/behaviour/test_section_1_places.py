@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import nn
 
-import aotcheck
 from tests.behaviour import harness
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, check_session, plain
 from tests.behaviour.test_training_loops import seeded
 

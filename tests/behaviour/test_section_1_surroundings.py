@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import swa_utils
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, check_session, leaf, plain
 from tests.behaviour.test_training_loops import batches, mlp, seeded, state
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-import aotcheck
 from aotcheck.autograd import dynamo
+from tests.behaviour.compilers import aotcheck, backend
 from tests.behaviour.harness import Recorder, attempt_later, backward, check, check_session, given, leaf, plain, write
 
 aten = torch.ops.aten
@@ -166,7 +166,7 @@ def test_options_of_torch_compile_reach_the_compiler():
     check(
         lambda x: x.sin() * 2,
         lambda: given(leaf(3)),
-        compile=lambda f: torch.compile(f, backend="aotcheck", options=options),
+        compile=lambda f: torch.compile(f, backend=backend(), options=options),
     )
     assert (len(recorder.forwards), len(recorder.backwards)) == (1, 1)
 
@@ -176,7 +176,7 @@ def test_options_that_there_are_not_are_named(wrong):
     torch._dynamo.reset()
     (said,) = wrong["options"] if "options" in wrong else [wrong["mode"]]
     with pytest.raises(Exception, match=f"'{said}'"):
-        torch.compile(lambda x: x * 2, backend="aotcheck", **wrong)(plain(3))
+        torch.compile(lambda x: x * 2, backend=backend(), **wrong)(plain(3))
 
 
 def test_inductor_behind_dynamo_is_given_its_options(monkeypatch):

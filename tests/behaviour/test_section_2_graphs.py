@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import Recorder, attempt, backward, check, check_session, given, leaf, plain
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Same
 from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, non_leaf, plain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import check, given, leaf, plain
 
 # -- the storage grows -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import View
 from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain
 
 

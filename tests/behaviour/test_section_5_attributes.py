@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf
 from tests.behaviour.wrappers import two
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.utils.checkpoint
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Once
 from tests.behaviour.harness import attempt, attempt_later, check_session, leaf, plain
 

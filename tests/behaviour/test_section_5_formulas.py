@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import Function
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import check_session, leaf, plain
 from tests.behaviour.test_section_5_own_checkpoints import accumulated, gradients, linear
 

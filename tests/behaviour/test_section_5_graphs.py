@@ -9,7 +9,7 @@ import weakref
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 
 # -- derivatives of a backward come by nodes of the forward's graph ----------------------------------

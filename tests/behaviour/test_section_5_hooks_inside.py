@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Same, View
 from tests.behaviour.harness import Raised, attempt_later, backward, check, check_session, given, leaf, plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, attempt_later, check_session, leaf
 
 

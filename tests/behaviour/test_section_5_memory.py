@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-import aotcheck
 from benchmarks.memory import SUBJECTS, measure, ours, torchs
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import Recorder, leaf, plain
 
 SIZE = 1 << 14

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import Function
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 
 pytestmark = pytest.mark.filterwarnings("error:aotcheck runs a function as it is")

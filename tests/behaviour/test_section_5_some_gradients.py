@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Square
 from tests.behaviour.harness import attempt_later, backward, check_session, leaf
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, through_dynamo
 
 

@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, plain
 
 

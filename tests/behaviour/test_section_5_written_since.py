@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.utils.checkpoint
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 from tests.behaviour.wrappers import jagged, nested, two
 

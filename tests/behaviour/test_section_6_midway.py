@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import Tagged, extra, jagged, nested, tagged, two
 

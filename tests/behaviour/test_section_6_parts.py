@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import (
     Raised,
     attempt,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import Tagged, Wraps, extra, jagged, nested, quantized, tagged, two
 

@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, attempt_later, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import Tagged, extra, nested, tagged, two
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import Recorder, attempt, backward, check, check_session, given, leaf, plain
 
 # -- randomness --------------------------------------------------------------------------------------

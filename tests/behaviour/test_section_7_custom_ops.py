@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
 
 _NAMESPACE = "aotcheck_behaviour"

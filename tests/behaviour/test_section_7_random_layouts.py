@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # torch's own abbreviation
 
-import aotcheck
 from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ops import layouts
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import check, check_session, given, leaf, plain, through_dynamo
 
 CHANNELS_LAST = torch.channels_last

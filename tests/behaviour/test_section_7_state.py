@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import aotcheck
+from tests.behaviour.compilers import aotcheck, backend
 from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 F = nn.functional
@@ -45,7 +45,7 @@ ENTRIES = {
     "aot_function": aotcheck.aot_function,
     "aot_module": lambda f: aotcheck.aot_module(_Module(f)),
     "aot_module_simplified": _module_simplified,
-    "torch.compile": lambda f: torch.compile(f, backend="aotcheck"),
+    "torch.compile": lambda f: torch.compile(f, backend=backend()),
 }
 every_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 
