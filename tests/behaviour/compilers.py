@@ -2,36 +2,93 @@
 
 Tests write ``from tests.behaviour.compilers import aotcheck`` in place of ``import aotcheck``, and then as ever
 ``aotcheck.aot_function``: the name stands for the module of the chosen compiler.
+
+| name | what it is |
+| --- | --- |
+| ``first`` | the compiler of `aotcheck`, the default |
+| ``eager`` | compiles nothing: what fails with it looks at graphs, at counters or at what only a compiler refuses |
+| ``refusing`` | refuses every call: with it each test shows what an ``UnsupportedError`` makes of it |
+| ``faulty:NAME`` | eager but for one planted fault of `tools.faulty`: a test should fail with it |
 """
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
+import torch
+
+first = importlib.import_module("aotcheck")
 importlib.import_module("aotcheck.autograd")  # before a test binds the `apply` of a custom Function, see docs/limits.md
 
-MODULES = {"first": "aotcheck", "refusing": "tests.behaviour.refusing"}
-"""Compilers by name: modules with the entry points, ``counters``, ``patch_config`` and the errors of ``aotcheck``."""
+KEPT = {"refusing"}
+"""Those whose refusals the ledger keeps."""
 
-BACKENDS = {"first": "aotcheck", "refusing": "aotcheck"}
-"""What ``torch.compile`` calls them."""
+Function = Callable[..., Any]
 
 
-@dataclass
-class Chosen:
-    """Stands for the module of the compiler that is chosen by ``name``."""
+class Uncompiled:
+    """Entry points that give a function to ``change`` in place of compiling it; all else is the first compiler's."""
 
-    name: str = "first"
+    def __init__(self, change: Callable[[Function], Function]) -> None:
+        self.change = change
+
+    def aot_function(self, function: Function, *_: Any, **__: Any) -> Function:
+        return self.change(function)
+
+    def aot_module(self, module: torch.nn.Module, *_: Any, **__: Any) -> torch.nn.Module:
+        module.forward = self.change(module.forward)
+        return module
+
+    compiled_function = aot_module_simplified = aot_function
+    compiled_module = aot_module
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(MODULES[self.name]), name)
+        return getattr(first, name)
+
+
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    """What every function becomes where everything is refused."""
+    raise first.UnsupportedError("everything", "this compiler refuses each call")
+
+
+def faulty(name: str) -> Uncompiled:
+    """The planted fault of that name."""
+    return Uncompiled(importlib.import_module("tools.faulty").FAULTS[name].compile)
+
+
+class Chosen:
+    """Stands for the module of the chosen compiler."""
+
+    def __init__(self) -> None:
+        self.choose("first")
+
+    def choose(self, name: str) -> None:
+        """Takes the compiler of that name."""
+        kind, _, of_it = name.partition(":")
+        match kind:
+            case "first":
+                self.module: Any = first
+            case "eager":
+                self.module = Uncompiled(lambda function: function)
+            case "refusing":
+                self.module = Uncompiled(lambda function: refuse)
+            case "faulty":
+                self.module = faulty(of_it)
+            case _:
+                raise ValueError(f"no compiler is called {name}: first, eager, refusing, faulty:NAME")
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
 
 
 aotcheck = Chosen()
 
 
-def backend() -> str:
-    """The name of the chosen compiler for ``torch.compile``."""
-    return BACKENDS[aotcheck.name]
+def backend() -> Any:
+    """The chosen compiler as a backend of ``torch.compile``."""
+    if isinstance(aotcheck.module, Uncompiled):
+        return lambda graph, _: aotcheck.aot_function(graph)
+    return "aotcheck"
