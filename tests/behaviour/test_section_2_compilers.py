@@ -205,7 +205,7 @@ def test_inductor_behind_dynamo_is_given_its_options(monkeypatch):
 
 
 def test_backends_of_torch_compile_are_entry_points():
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text()
     for name, home in tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"].items():
         assert home == f"{dynamo.__name__}:{name}"
         assert callable(getattr(dynamo, name))
