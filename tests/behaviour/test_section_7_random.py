@@ -8,12 +8,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain
-
-F = nn.functional
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ import contextlib
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.compilers import aotcheck, backend
 from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, check_session, given, leaf, plain
-
-F = nn.functional
 
 
 def _module_simplified(function):
