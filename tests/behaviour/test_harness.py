@@ -130,3 +130,7 @@ def test_a_second_call_that_bakes_in_the_first_is_seen():
 
     with pytest.raises(pytest.fail.Exception, match="value"):
         check(lambda x, n: x * n, lambda: given(leaf(3), 2), lambda: given(leaf(3), 3), compile=bakes)
+
+
+def test_plain_makes_tensors_on_the_device_under_test(device: str):
+    assert plain(1).device.type == device

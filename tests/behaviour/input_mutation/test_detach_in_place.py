@@ -1,0 +1,381 @@
+"""Detach_ of arguments and views."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.compilers import aotcheck
+from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.shared import MAKERS, VIEWS, _non_leaf
+from tests.behaviour.wrappers import two
+
+
+def test_an_argument_detached_twice_around_a_leaf_is_refused_and_untouched():
+    def f(x):
+        x.detach_()
+        x.requires_grad_()
+        y = x * 2
+        x.detach_()
+        return y
+
+    x = torch.ones(2, requires_grad=True).clone()
+    with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
+        aotcheck.aot_function(f)(x)
+    assert not x.is_leaf
+
+
+def test_an_input_detached_in_place():
+    def f(x, y):
+        x.detach_()
+        return x * y
+
+    def make() -> Given:
+        root = leaf(3)
+        return given(root * 2, leaf(3, seed=1), also=[root])
+
+    check(f, make)
+
+
+def _cut(h, w):
+    h.detach_()
+    h.requires_grad_()
+    return (h * w).sum()
+
+
+def _used_before_and_after(h, w):
+    before = h * w
+    h.detach_()
+    h.requires_grad_()
+    return before, (h * w).sum(), h
+
+
+def _view_made_in_between(h, w):
+    h.detach_()
+    view = h.t()
+    h.requires_grad_()
+    return view, h * w
+
+
+def _what_leads_to_both(h, w):
+    before, first = (h * w).exp(), h[0]
+    h.detach_()
+    h.requires_grad_()
+    both = h * before
+    return first, before, both, both.sum(), h[1]
+
+
+def _written_before(h, w):
+    with torch.no_grad():
+        h.mul_(2)
+    before = h * w
+    h.detach_()
+    h.requires_grad_()
+    return before, h * w
+
+
+def _written_after(h, w):
+    h.detach_()
+    h.requires_grad_()
+    result = h * w
+    with torch.no_grad():
+        h.mul_(2)
+    return result, h.t()
+
+
+def _assigned(h, w):
+    h.detach_()
+    h.requires_grad = True
+    return h, h + w
+
+
+def _reshaped(h, w):
+    h.detach_()
+    h.t_()
+    h.requires_grad_()
+    return h * w, h[0]
+
+
+def _view_that_requires_grad(h, w):
+    h.detach_()
+    view = h.unsqueeze(0)
+    view.requires_grad_()
+    return view, view * w, h * 2
+
+
+CUTS = [
+    _cut,
+    _used_before_and_after,
+    _view_made_in_between,
+    _what_leads_to_both,
+    _written_before,
+    _written_after,
+    _assigned,
+    _reshaped,
+    _view_that_requires_grad,
+]
+
+
+@pytest.mark.parametrize("f", CUTS)
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_requires_grad_of_an_argument_after_detach_in_place(make, f):
+    check(f, make)
+    check(f, make, make)
+
+
+def test_requires_grad_of_a_written_argument_after_detach_in_place():
+    def f(h, w):
+        h.mul_(w)
+        before = h * 2
+        h.detach_()
+        h.requires_grad_()
+        return before, h * w
+
+    check(f, _non_leaf)
+
+
+def test_truncated_backpropagation_through_time():
+    def step(h, w, x):
+        h.detach_()
+        h.requires_grad_()
+        return torch.tanh(h @ w + x)
+
+    def make():
+        h, w, xs = non_leaf(2, 3), leaf(3, 3, seed=1), [plain(2, 3, seed=k) for k in range(3)]
+        return given(h.args[0], w, *xs, also=h.also)
+
+    def loop(h, w, *xs):
+        for x in xs:
+            h = step(h, w, x)
+        return h, h.sum()
+
+    check(loop, make, rtol=1e-5)
+
+
+def test_detach_in_place_of_a_leaf():
+    def f(x, y):
+        x.detach_()
+        return x * y
+
+    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+
+
+def test_detach_in_place_of_a_tensor_used_before():
+    def f(x, y):
+        z = x * y
+        x.detach_()
+        return z, x * y
+
+    def make() -> Given:
+        root = leaf(3)
+        return given(root * 2, leaf(3, seed=1), also=[root])
+
+    check(f, make)
+    check(f, make, backward=[0])
+    check(f, make, backward=[1])
+
+
+def test_detach_in_place_and_a_write_after_it():
+    def f(x, w):
+        x.detach_()
+        x.mul_(w)
+        return x * 2
+
+    def make() -> Given:
+        root = leaf(4)
+        return given(root * 1, plain(4, seed=1), also=[root])
+
+    check(f, make)
+
+    def with_grad() -> Given:
+        root = leaf(4)
+        return given(root * 1, leaf(4, seed=1), also=[root])
+
+    check(f, with_grad)
+
+
+def test_detach_in_place_after_a_write():
+    def f(x):
+        x.mul_(2)
+        x.detach_()
+        return x * 3
+
+    check(f, lambda: non_leaf(4))
+
+
+def test_detach_in_place_of_an_input_that_is_a_view():
+    def make() -> Given:
+        root = leaf(4)
+        base = root * 1
+        return given(base[1:], also=[root, base])
+
+    check(lambda x: (x.detach_(), x * 2)[1], make)
+
+
+def test_detach_in_place_of_a_view_made_inside():
+    check(lambda x: (x.view(-1).detach_(), x * 2)[1], lambda: given(leaf(2, 3)))
+
+
+def test_detach_in_place_of_an_intermediate():
+    def f(x):
+        y = x * 2
+        z = y * y
+        y.detach_()
+        return y, z, y * x
+
+    check(f, lambda: given(leaf(3)))
+    check(f, lambda: given(leaf(3)), backward=[0])
+    check(f, lambda: given(leaf(3)), backward=[1])
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("grad", [torch.enable_grad, torch.no_grad])
+def test_detach_in_place_of_a_view_of_a_plain_tensor_is_eagers_error(told, grad):
+    def make():
+        with grad():
+            view = plain(2, 3).t()
+        return given(view.requires_grad_(told))
+
+    check(lambda x: x.detach_(), make)
+
+
+@pytest.mark.parametrize("write", [lambda x, v: x.zero_(), lambda x, v: v.zero_(), lambda x, v: None])
+@pytest.mark.parametrize("make", [plain, leaf, lambda *shape: leaf(*shape) * 1], ids=["plain", "leaf", "history"])
+def test_detach_in_place_of_a_view_in_inference_mode_does_nothing(make, write):
+    def f(x):
+        v = x.t()
+        v.detach_()
+        write(x, v)
+        return v
+
+    def session(compile):
+        x = make(2, 3)
+        with torch.inference_mode():
+            v = compile(f)(x)
+        yield x, v
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("reshape", [False, True])
+@pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
+def test_detach_in_place_twice_takes_effect_at_the_first(make, reshape):
+    def f(x):
+        x.detach_()
+        v = x.t()
+        if reshape:
+            x.t_()
+        x.detach_()
+        return v, v * 2
+
+    def session(compile):
+        x = make(2, 2)
+        yield compile(f)(x), x
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("kind", [lambda: given(leaf(2, 3)), lambda: non_leaf(2, 3)], ids=["leaf", "no leaf"])
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+def test_detach_of_a_view_in_an_inference_mode_inside(view, kind):
+    def function(x):
+        with torch.inference_mode():
+            seen = view(x)
+            seen.detach_()
+        return seen, seen.is_leaf, x * 2
+
+    check(function, kind, kind)
+
+
+def test_detach_in_place_under_inference_mode_does_nothing():
+    def f(x):
+        with torch.inference_mode():
+            x.detach_()
+
+    check(f, lambda: given(leaf(3) * 2))
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("written", ["nothing", "base before", "base after", "view after"])
+def test_detach_of_a_view_in_a_call_under_inference_mode(requires_grad, written):
+    def f(x):
+        v = x.t()
+        if written == "base before":
+            x.zero_()
+        v.detach_()
+        if written == "base after":
+            x.zero_()
+        elif written == "view after":
+            v.zero_()
+        return v, v * 2
+
+    def session(compile):
+        x = plain(3, 2).requires_grad_(requires_grad)
+        with torch.inference_mode():
+            v, y = compile(f)(x)
+        yield v, y, attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.grad_fn), v._base is x
+
+    check_session(session)
+
+
+def ragged_view(grad):
+    values = plain(3, 2)
+    ragged = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 3], device=values.device))
+    return ragged.requires_grad_(grad)
+
+
+MADE_VIEWS = {
+    "ragged": lambda: ragged_view(False),
+    "ragged-leaf": lambda: ragged_view(True),
+    "wrapper": lambda: two(2, 2).t(),
+    "wrapper-with-history": lambda: two(2, 2, grad=True).clone().t(),
+    "plain": lambda: plain(2, 2).t(),
+    "plain-with-history": lambda: leaf(2, 2).clone().t(),
+    "no view": lambda: two(2, 2, grad=True).clone(),
+    "plain, no view": lambda: leaf(2, 2).clone(),
+}
+
+
+@pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("detach", [torch.Tensor.detach_, torch.detach_], ids=["method", "function"])
+@pytest.mark.parametrize("make", MADE_VIEWS.values(), ids=MADE_VIEWS)
+def test_detach_of_plain_wrapper_and_jagged_arguments_and_their_views(make, detach, around):
+    """Eager refuses it of views, whether they require grad or not."""
+
+    def session(compile):
+        def function(x):
+            with around():
+                detach(x)
+            return x
+
+        x = make()
+        yield attempt(lambda: compile(function)(x)), x
+
+    check_session(session)
+
+
+def test_detach_of_an_intermediate_by_the_function_torch_detach():
+    def function(x):
+        y, z = x * 2, x * 3
+        torch.detach_(input=y)
+        return y, z, y * x
+
+    check(function, lambda: (leaf(3),))
+
+
+def test_detach_of_an_argument_with_retain_grad_and_a_write_through_a_view():
+    def f(x):
+        x.retain_grad()
+        total = x.sum()
+        x.detach_()
+        x[0] = total
+
+    def session(compile):
+        x, compiled = leaf(3), compile(f)
+        for _ in range(3):
+            compiled(x)
+            yield x, x.retains_grad, x.grad
+            yield torch.autograd.grad((x * 2).sum(), x, retain_graph=True), x.grad
+
+    check_session(session)

@@ -1,0 +1,62 @@
+"""What several tests of outputs use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf
+
+
+def describe(outputs: Any, args: Any) -> Any:
+    """What autograd says about each output: whether it is a view, and of what; whether it has a node."""
+    tensors = [x for x in pytree.tree_leaves((args, outputs)) if isinstance(x, torch.Tensor)]
+
+    def of(x: torch.Tensor) -> Any:
+        base = x._base
+        return (
+            x._is_view(),
+            None if base is None else next((k for k, t in enumerate(tensors) if t is base), "another"),
+            None if base is None else (tuple(base.shape), base.stride(), base.dtype, base.requires_grad),
+            type(x.grad_fn).__name__ if x.grad_fn is None or "Backward" not in type(x.grad_fn).__name__ else "",
+        )
+
+    return [attempt_later(lambda x=x: of(x)) for x in tensors]
+
+
+def check_views(function: Any, make: Any) -> None:
+    """As `check`, and what autograd knows of each output besides, the node of a view by its name."""
+
+    def session(compile):
+        made = make()
+        outputs = compile(function)(*made.args)
+        yield describe(outputs, made.args)
+        views = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor) and x._is_view()]
+        yield [attempt_later(lambda x=x: type(x.grad_fn).__name__) for x in views]
+
+    check_session(session)
+    check(function, make)
+
+
+def non_leaf_of_shape(*shape: int) -> Given:
+    root = leaf(*shape)
+    return given(root.clone(), also=[root])
+
+
+VIEWS_WITH_SLICES = {
+    "view": lambda x: x.view(-1),
+    "transpose": lambda x: x.t(),
+    "slice": lambda x: x[1:],
+    "select": lambda x: x[0],
+    "expand": lambda x: x.unsqueeze(0).expand(2, 2, 3),
+    "diagonal": lambda x: x.diagonal(),
+    "unfold": lambda x: x.unfold(1, 2, 1),
+    "as_strided": lambda x: x.as_strided((2, 2), (2, 1), 1),
+    "chain": lambda x: x.t()[1:].unsqueeze(0).permute(2, 0, 1),
+    "alias of the same shape": lambda x: x.view(2, 3),
+    "view of another dtype": lambda x: x.view(torch.int32),
+    "detached": lambda x: x.detach(),
+    "data": lambda x: x.data,
+}

@@ -1,0 +1,94 @@
+"""Views of inputs returned."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.behaviour.harness import check, check_session, given, leaf, plain
+from tests.behaviour.outputs.common import VIEWS_WITH_SLICES, check_views, non_leaf_of_shape
+from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
+
+
+@pytest.fixture(params=INPUTS.values(), ids=INPUTS)
+def make(request: pytest.FixtureRequest):
+    return request.param
+
+
+@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
+def view(request: pytest.FixtureRequest):
+    return request.param
+
+
+def test_an_alias_of_an_input_has_eagers_base_and_grad_fn(view, make):
+    check_views(view, make)
+
+
+def test_an_alias_is_returned_with_the_input_and_a_fresh_result(view, make):
+    check_views(lambda x: (view(x), x, x * 2), make)
+
+
+def test_two_aliases_of_one_input(view, make):
+    check_views(lambda x: (view(x), x[0], view(x)), make)
+
+
+def test_aliases_made_before_and_after_the_input_is_mutated(view):
+    def f(x):
+        before = view(x)
+        x.mul_(2)
+        return before, view(x), x * 1
+
+    for kind in ("plain", "non-leaf", "view"):
+        check_views(f, INPUTS[kind])
+
+
+@pytest.mark.parametrize("view", VIEWS_WITH_SLICES.values(), ids=VIEWS_WITH_SLICES)
+@pytest.mark.parametrize(
+    "make",
+    [lambda: given(leaf(2, 3)), lambda: given(plain(2, 3)), lambda: non_leaf_of_shape(2, 3)],
+    ids=["leaf", "plain", "non-leaf"],
+)
+def test_an_alias_of_an_input(view, make):
+    check(lambda x: view(x), make)
+
+
+def test_the_grad_fn_of_an_alias_is_that_of_its_view_op():
+    def session(compile):
+        x = leaf(2, 3)
+        y = x * 1
+        f = compile(lambda y: (y.t(), y.view(6), y[1:]))
+        yield [type(alias.grad_fn).__name__ for alias in f(y)]
+
+    check_session(session)
+
+
+def test_an_alias_made_after_the_input_is_mutated():
+    def f(x):
+        x.mul_(2)
+        return x.view(-1), x[0]
+
+    check(f, lambda: given(plain(2, 3)))
+    check(f, lambda: non_leaf_of_shape(2, 3))
+
+
+def test_an_alias_made_before_the_input_is_mutated():
+    def f(x):
+        y = x[0]
+        x.mul_(2)
+        return y
+
+    check(f, lambda: given(plain(2, 3)))
+    check(f, lambda: non_leaf_of_shape(2, 3))
+
+
+def test_an_alias_of_an_input_is_written_and_returned():
+    def f(x):
+        y = x[0]
+        y.mul_(2)
+        return y, x.sum()
+
+    check(f, lambda: given(plain(2, 3)))
+    check(f, lambda: non_leaf_of_shape(2, 3))
+
+
+def test_a_reshape_that_is_a_view_for_one_layout_and_a_copy_for_another():
+    check(lambda x: x.reshape(-1), lambda: given(leaf(2, 3)), lambda: given(plain(3, 2).t().requires_grad_()))

@@ -1,0 +1,279 @@
+"""Views of one another or of intermediates; multi-output views, parts of one op."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.compilers import aotcheck
+from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.outputs.common import VIEWS_WITH_SLICES, check_views
+from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside the whole"])
+@pytest.mark.parametrize("start", [0, 1])
+def test_the_offset_of_an_empty_part_of_a_clone_with_gaps(start, beside):
+    def f(x):
+        x.neg_()
+        y = x.clone()
+        return (y.narrow(0, start, 0), y) if beside else y.narrow(0, start, 0)
+
+    check(f, lambda: given(torch.ones(1).as_strided((1,), (2,))))
+
+
+def test_the_offset_of_an_empty_part_that_out_resizes():
+    def f(x):
+        y = torch.zeros_like(x)
+        part = y[1:]
+        torch.mul(x, 2, out=part)
+        return part
+
+    check(f, lambda: given(torch.ones(2).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        torch.zeros_like,
+        torch.rand_like,
+        lambda x: torch.zeros_like(x, memory_format=torch.contiguous_format),
+        torch.neg,
+        lambda x: torch.add(x, x.clone()),
+    ],
+    ids=["zeros", "random", "in rows", "negated", "sum"],
+)
+@pytest.mark.parametrize(
+    "geometry", [((1, 2), (3, 1)), ((2, 1, 3), (1, 9, 2)), ((1,), (3,)), ((1, 2), (0, 1))], ids=str
+)
+def test_the_offset_of_an_empty_part_of_a_like_tensor_that_is_overwritten(like, geometry):
+    def f(x):
+        y = like(x)
+        torch.cumsum(x, 0, out=y)
+        return [y.narrow(d, 1, 0) for d in range(y.dim())]
+
+    check(f, lambda: given(torch.ones(20).as_strided(*geometry)), compile=aotcheck.aot_function)
+
+
+def test_returned_parts_of_two_dtypes_none_of_which_starts_at_offset_zero():
+    def f(x):
+        y = x.clone()
+        return y[1:], torch.view_as_real(y)[1:, 1], torch.view_as_real(y)[2:, 0]
+
+    check(f, lambda: given(plain(4, dtype=torch.complex64)))
+
+
+@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
+def view(request: pytest.FixtureRequest):
+    return request.param
+
+
+def test_an_alias_of_an_intermediate_is_returned_alone(view):
+    check_views(lambda x: view(x * 2), lambda: given(leaf(2, 4)))
+    check_views(lambda x: view(x * 2), lambda: given(plain(2, 4)))
+
+
+def test_an_alias_of_an_intermediate_is_returned_with_the_base(view):
+    def f(x):
+        y = x * 2
+        return view(y), y
+
+    check_views(f, lambda: given(leaf(2, 4)))
+    check_views(f, lambda: given(plain(2, 4)))
+
+
+def test_aliases_of_an_intermediate_whose_base_is_not_returned(view):
+    def f(x):
+        y = x * 2
+        return y[0], view(y), y.view(-1)
+
+    check_views(f, lambda: given(leaf(2, 4)))
+    check_views(f, lambda: given(plain(2, 4)))
+
+
+def test_aliases_made_before_and_after_an_intermediate_is_mutated(view):
+    def f(x):
+        y = x * 2
+        before = view(y)
+        y.mul_(3)
+        return before, view(y)
+
+    check_views(f, lambda: given(leaf(2, 4)))
+
+
+def test_an_output_aliases_another_output():
+    def f(x):
+        y = x * 2
+        z = y[0]
+        return z, y, z.view(-1, 1), y.detach(), z.detach()
+
+    check_views(f, lambda: given(leaf(2, 3)))
+    check_views(f, lambda: given(plain(2, 3)))
+
+
+def test_outputs_alias_one_another_through_several_alias_bases():
+    def f(x, y):
+        a, b = x * 2, y * 3
+        return a[0], b[0], a.t(), b.t(), x[0], y[1:]
+
+    check_views(f, lambda: given(leaf(2, 3), leaf(2, 3, seed=1)))
+
+
+@pytest.fixture(params=INPUTS.values(), ids=INPUTS)
+def make(request: pytest.FixtureRequest):
+    return request.param
+
+
+SPLITS = {
+    "unbind": lambda x: x.unbind(0),
+    "split": lambda x: x.split(1),
+    "split with sizes": lambda x: x.split([1, 3], 1),
+    "chunk": lambda x: x.chunk(2, 1),
+    "tensor_split": lambda x: torch.tensor_split(x, 2, 1),
+    "hsplit": lambda x: torch.hsplit(x, 2),
+    "unsafe_split": lambda x: torch.unsafe_split(x, 1),
+    "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2),
+    "unsafe_split_with_sizes": lambda x: torch.unsafe_split_with_sizes(x, [1, 1]),
+}
+
+
+@pytest.fixture(params=SPLITS.values(), ids=SPLITS)
+def split(request: pytest.FixtureRequest):
+    return request.param
+
+
+def test_multi_output_views_of_an_input(split, make):
+    check_views(split, make)
+
+
+def test_multi_output_views_of_an_intermediate(split):
+    check_views(lambda x: split(x * 2), lambda: given(leaf(2, 4)))
+    check_views(lambda x: (y := x * 2, split(y)), lambda: given(leaf(2, 4)))
+
+
+def test_one_of_several_multi_output_views_is_returned(split, make):
+    check_views(lambda x: split(x)[1], make)
+    check(lambda x: split(x * 2)[1], make)
+
+
+def test_a_view_of_a_multi_output_view(split, make):
+    check(lambda x: [y.contiguous().view(-1) for y in split(x)], make)
+    check_views(lambda x: [y[0] for y in split(x)], make)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_write_by_the_caller_to_a_multi_output_view_passes_or_raises_as_in_eager(split, which: int):
+    for kind in INPUTS.values():
+        for function in (lambda x: split(x), lambda x: split(x * 2), lambda x: [y[0] for y in split(x)]):
+
+            def session(compile, kind=kind, function=function):
+                made = kind()
+                outputs = compile(function)(*made.args)
+                yield made.args, attempt_later(lambda: outputs[which].mul_(2) is None), outputs
+
+            check_session(session)
+
+
+def test_a_multi_output_view_is_written_inside(split):
+    def f(x):
+        split(x)[0].mul_(2)
+        return x * 3
+
+    for kind in INPUTS.values():
+        check(f, kind)
+
+    def of_an_intermediate(x):
+        y = x * 2
+        split(y)[0].mul_(2)
+        return y
+
+    for kind in INPUTS.values():
+        check(of_an_intermediate, kind)
+
+
+def test_the_caller_writes_the_base_of_a_multi_output_view(split):
+    def session(compile):
+        root = leaf(2, 4)
+        x = root * 1
+        outputs = compile(split)(x)
+        x.mul_(2)
+        yield x, outputs
+        yield attempt_later(lambda: backward([outputs[0] * 1])), root
+
+    check_session(session)
+
+
+def test_multi_output_views_made_under_no_grad(split):
+    def f(x):
+        with torch.no_grad():
+            return split(x)
+
+    for kind in INPUTS.values():
+        check_views(f, kind)
+
+
+@pytest.mark.parametrize("view", VIEWS_WITH_SLICES.values(), ids=VIEWS_WITH_SLICES)
+def test_an_alias_of_an_intermediate(view):
+    check(lambda x: view(x * 2), lambda: given(leaf(2, 3)))
+
+
+def test_an_intermediate_and_its_alias_are_returned():
+    def f(x):
+        y = x * 2
+        return y, y.view(-1)
+
+    check(f, lambda: given(leaf(2, 3)))
+    check(f, lambda: given(plain(2, 3)))
+
+
+def test_several_aliases_of_an_intermediate_that_is_not_returned():
+    def f(x):
+        y = x * 2
+        return y.t(), y[0], y.view(-1)
+
+    check(f, lambda: given(leaf(2, 3)))
+
+
+@pytest.mark.parametrize(
+    "split",
+    [lambda y: y.unbind(0), lambda y: y.split(1), lambda y: y.chunk(2, 1), lambda y: torch.tensor_split(y, 2)],
+    ids=["unbind", "split", "chunk", "tensor_split"],
+)
+def test_multi_output_views_refuse_writes_by_the_caller_as_eagers_do(split):
+    def session(compile):
+        for make in (lambda: leaf(2, 4), lambda: leaf(2, 4) * 1, lambda: plain(2, 4)):
+            for function in (lambda x: split(x), lambda x: split(x * 2)):
+                x = make()
+                outputs = compile(function)(x)
+                yield x, outputs
+                yield x, outputs, attempt_later(lambda outputs=outputs: outputs[0].mul_(2))
+
+    check_session(session)
+    check(lambda x: split(x * 2), lambda: given(leaf(2, 4)))
+
+
+def test_the_imaginary_part_of_an_intermediate_that_is_then_written():
+    def f(x):
+        y = x.clone()
+        part = y.imag
+        y.mul_(2)
+        return part
+
+    check(f, lambda: given(leaf(3, dtype=torch.complex64)))
+
+
+def test_the_grad_fn_of_a_split_part_raises_after_its_saved_base_was_written():
+    def f(x):
+        v = torch.stack([x])
+        parts = torch.split(v, 1)
+        v.sigmoid_()
+        return parts[0], v
+
+    def session(compile):
+        x = leaf()
+        part, v = compile(f)(x)
+        yield torch.autograd.grad(v, x, torch.ones_like(v)), v
+        with pytest.raises(RuntimeError, match="is a view and its base or another view of its base"):
+            _ = part.grad_fn
+
+    check_session(session)

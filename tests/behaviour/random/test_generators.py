@@ -1,0 +1,236 @@
+"""Generator arguments and captured generators; states saved and set, fork_rng; seeding inside."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.behaviour.compilers import aotcheck
+from tests.behaviour.harness import backward, check, check_session, given, leaf, plain
+
+
+def test_numbers_drawn_again_after_set_rng_state_inside():
+    def f(x):
+        state = torch.get_rng_state()
+        a = torch.rand(3)
+        between = torch.rand(2)
+        after = torch.get_rng_state()
+        torch.set_rng_state(state)
+        b = torch.rand(3)
+        torch.set_rng_state(after)
+        return x * a, x * b, between, torch.rand(2)
+
+    check(f, lambda: given(leaf(3)), lambda: given(leaf(3, seed=1)))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (torch.manual_seed(0), x * 2)[1],
+        lambda x: (torch.manual_seed(0), torch.rand(3))[1],
+        lambda x: (torch.rand(3), torch.default_generator.manual_seed(5), torch.rand(3))[0],
+    ],
+)
+def test_manual_seed_inside_is_refused_and_does_not_touch_the_state(f):
+    torch.manual_seed(0)  # the very state that one of them asks for
+    state = torch.get_rng_state()
+    with pytest.raises(aotcheck.UnsupportedError, match="seeding"):
+        aotcheck.aot_function(f)(plain(3))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def _forked(x):
+    with torch.random.fork_rng(devices=[]):
+        a = torch.rand(3)
+    return x * a
+
+
+def _forked_and_on(x):
+    with torch.random.fork_rng(devices=[]):
+        a = torch.rand(3)
+    return x * a, x * torch.rand(3), x + torch.randn(2, 3)
+
+
+def _forked_and_on_by_another_op(x):
+    with torch.random.fork_rng(devices=[]):
+        a = torch.rand(3)
+    return x * a, torch.randn(5)
+
+
+def _nested(x):
+    with torch.random.fork_rng(devices=[]):
+        a = torch.rand(3)
+        with torch.random.fork_rng(devices=[]):
+            b = torch.randn(3)
+        c = torch.randint(5, (3,))
+    return x * a, b, c, torch.rand(1)
+
+
+def _back_and_forth(x):
+    start = torch.get_rng_state()
+    a = torch.rand(3)
+    middle = torch.get_rng_state()
+    b = torch.randn(4)
+    torch.set_rng_state(middle)
+    c = torch.rand(2)
+    torch.set_rng_state(start)
+    return x * a, b, c, torch.rand(3)
+
+
+def _left_where_it_was(x):
+    start = torch.get_rng_state()
+    a = torch.rand(3)
+    torch.set_rng_state(start)
+    return x * a
+
+
+@pytest.mark.parametrize(
+    "function", [_forked, _forked_and_on, _forked_and_on_by_another_op, _nested, _back_and_forth, _left_where_it_was]
+)
+def test_fork_rng_and_set_rng_state_to_an_earlier_state(function):
+    check(function, *[lambda: given(leaf(2, 3) if function is not _nested else leaf(3))] * 2)
+
+
+def _with_generator(function):
+    def session(compile):
+        compiled = compile(function)
+        g = torch.Generator().manual_seed(7)
+        for _ in range(2):
+            x = leaf(2, 3)
+            y = compiled(x, g)
+            backward([y])
+            yield x, y, g.get_state()
+
+    check_session(session)
+
+
+def _generator_set_back(x, g):
+    state = g.get_state()
+    a = torch.rand(3, generator=g)
+    g.set_state(state)
+    return x * a + torch.randn(3) * torch.randn(3, generator=g)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, g: x * torch.rand(3, generator=g) + torch.rand(3),
+        lambda x, g: x * torch.empty(3).normal_(generator=g),
+        lambda x, g: (torch.rand(3, generator=g), x * 2)[1],
+        lambda x, g: F.dropout(x, 0.5) * torch.bernoulli(torch.full((3,), 0.5), generator=g),
+        _generator_set_back,
+    ],
+)
+def test_a_generator_as_an_argument(function):
+    _with_generator(function)
+
+
+def test_a_generator_from_a_closure():
+    def session(compile):
+        g = torch.Generator().manual_seed(3)
+        f = compile(lambda x: x * torch.rand(3, generator=g))
+        for _ in range(2):
+            y = f(leaf(2, 3))
+            yield y, g.get_state()
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_function_that_seeds_a_captured_generator_runs_eagerly(seed):
+    """Also where it has that very seed already."""
+
+    def session(compile):
+        generator = torch.Generator().manual_seed(seed)
+
+        def function(x):
+            generator.manual_seed(3)
+            return x * torch.rand(3, generator=generator)
+
+        f = compile(function)
+        yield f(plain(3)), f(plain(3)), generator.get_state(), generator.initial_seed()
+
+    check_session(session)
+
+
+def test_a_refusal_has_no_effect_on_a_captured_generator():
+    generator = torch.Generator().manual_seed(5)
+    torch.rand(3, generator=generator)
+    state = generator.get_state()
+    with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
+        aotcheck.aot_function(lambda x: (generator.device, x * x.sum().item())[1])(plain(3))
+    assert torch.equal(state, generator.get_state())
+    assert generator.initial_seed() == 5
+
+
+def _seeded_in_a_fork(x):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return x * torch.rand(3)
+
+
+_OTHER = torch.Generator().manual_seed(11).get_state()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (torch.manual_seed(1), x * torch.rand(3))[1],
+        lambda x: (torch.manual_seed(1), x * 2)[1],
+        lambda x: (torch.seed(), x * 2)[1],
+        lambda x: (torch.set_rng_state(_OTHER), x * torch.rand(3))[1],
+        _seeded_in_a_fork,
+    ],
+)
+def test_seeding_inside_is_refused(function):
+    state = torch.get_rng_state()
+    with pytest.raises(aotcheck.UnsupportedError, match="seeding inside"):
+        aotcheck.aot_function(function)(leaf(2, 3))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_seeding_a_generator_argument_inside_is_refused():
+    g = torch.Generator().manual_seed(5)
+    state = g.get_state()
+    with pytest.raises(aotcheck.UnsupportedError, match="seeding inside"):
+        aotcheck.aot_function(lambda x, g: (g.manual_seed(3), x * torch.rand(3, generator=g))[1])(plain(3), g)
+    assert torch.equal(state, g.get_state())
+
+
+def test_tracing_advances_no_generator():
+    x = leaf(2, 3)
+    state = torch.get_rng_state()
+    torch.manual_seed(4)
+    expected = [F.dropout(x, 0.5), torch.get_rng_state()]
+    torch.set_rng_state(state)
+    compiled = aotcheck.aot_function(lambda x: F.dropout(x, 0.5))
+    torch.manual_seed(4)
+    assert torch.equal(compiled(x), expected[0])
+    assert torch.equal(torch.get_rng_state(), expected[1])
+
+
+def test_two_generators_as_arguments_and_the_default_generator():
+    def session(compile):
+        compiled = compile(
+            lambda x, g, h: (
+                x * torch.rand(3, generator=g) + torch.rand(3, generator=h) * torch.rand(3) * torch.rand(3, generator=g)
+            )
+        )
+        g, h = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+        for pair in ((g, h), (h, g), (g, g), (g, h)):
+            x = leaf(2, 3)
+            y = compiled(x, *pair)
+            backward([y])
+            yield x, y, g.get_state(), h.get_state()
+
+    check_session(session)
+
+
+def test_the_default_generator_as_an_argument():
+    def session(compile):
+        compiled = compile(lambda x, g: x * torch.rand(3, generator=g) + torch.rand(3))
+        for _ in range(2):
+            yield compiled(plain(2, 3), torch.default_generator), torch.rand(1)
+
+    check_session(session)

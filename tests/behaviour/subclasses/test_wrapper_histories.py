@@ -1,0 +1,284 @@
+"""Which histories, late histories."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import (
+    Raised,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    cotangent,
+    differentiable,
+    given,
+)
+from tests.behaviour.subclasses.common import every_class
+from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
+
+
+@every_class
+def test_requires_grad_of_a_no_grad_view_argument_of_a_wrapper_leaf(make):
+    def session(compile):
+        x = make(3, 2, grad=True)
+        with torch.no_grad():
+            v = x.t()
+
+        def f(v):
+            v.requires_grad_()
+            return v.clone()
+
+        y = compile(f)(v)
+        y.backward(cotangent(y))
+        yield x.grad, v.grad
+
+    check_session(session)
+
+
+def test_a_view_of_a_constant_by_a_custom_function_that_is_written_under_grad():
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, v, x):
+            return x * 2, v.view_as(v)
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return h, g * 2
+
+    def f(x):
+        v = torch.ones_like(x)
+        _, view = Both.apply(v, x)
+        with torch.no_grad():
+            other = v.transpose(0, 1)
+        other.add_(1)
+        return other, view
+
+    def session(compile):
+        x = extra(2, 2, grad=True)
+        other, view = compile(f)(x)
+        yield other, view.elem, view.requires_grad, view._base is other._base
+        yield isinstance(attempt_later(lambda: view.grad_fn), Raised)  # the message names the Function
+
+    check_session(session)
+
+
+_BOTH_WAYS = {
+    "a sum": lambda x, y: x + y,
+    "a product": lambda x, y: x * y,
+    "each": lambda x, y: (x * y, x * 5, y * 7),
+}
+
+_REWRITES = {"mul_": lambda x: x.mul_(3), "relu_": lambda x: x.relu_(), "zero_": lambda x: x.zero_()}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("combine", _BOTH_WAYS.values(), ids=_BOTH_WAYS)
+@pytest.mark.parametrize("write", _REWRITES.values(), ids=_REWRITES)
+@pytest.mark.parametrize("make", [two, extra, jagged, nested], ids=lambda make: make.__name__)
+def test_gradients_of_what_is_computed_of_a_wrapper_before_and_after_a_write(make, write, combine, create_graph):
+    """One result leads both to the history that the argument came with and to the one that it has since."""
+
+    def f(x):
+        before = x * 2
+        write(x)
+        return combine(before, x)
+
+    def session(compile):
+        a = make(2, 3, grad=True)
+        x = a * 5
+        y = compile(f)(x)
+        outs = y if isinstance(y, tuple) else (y,)
+        for out in outs:
+            (g,) = torch.autograd.grad(out, a, torch.ones_like(out), retain_graph=True, create_graph=create_graph)
+            yield g
+            if g.requires_grad:
+                yield torch.autograd.grad(g, a, torch.ones_like(g), retain_graph=True, allow_unused=True)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("view", ["unsqueeze", "detach"])
+def test_requires_grad_of_a_view_argument_after_a_view_of_it_was_made(view):
+    def function(x):
+        y = x.unsqueeze(0) if view == "unsqueeze" else x.detach()
+        x.requires_grad_()
+        return y, x * 2
+
+    check(function, lambda: (two(2, 2).t(),))
+
+
+VIEWS = {
+    "t": lambda x: x.t(),
+    "row": lambda x: x[0],
+    "unsqueezed": lambda x: x.unsqueeze(0),
+    "detached": lambda x: x.detach(),
+}
+
+USES = {
+    "alone": lambda v: [],
+    "summed up": lambda v: [v.sum()],
+    "viewed": lambda v: [v.view_as(v)],
+    "viewed and used": lambda v: [v[0:], v[0] * 2],
+}
+
+
+def _quietly(view):
+    def made(x):
+        with torch.no_grad():
+            return view(x)
+
+    return made
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+@pytest.mark.parametrize("quietly", [False, True], ids=["", "under no_grad"])
+@pytest.mark.parametrize("kind", ["plain", "leaf", "result"])
+@pytest.mark.parametrize("make", [two, tagged, nested], ids=lambda make: make.__name__)
+def test_requires_grad_of_a_view_of_a_wrapper_made_inside(make, kind, quietly, view, use):
+    if view is not VIEWS["detached"] and kind != "plain" and not quietly:
+        pytest.skip("it requires grad by its base")
+
+    def function(x):
+        made = _quietly(view)(x) if quietly else view(x)
+        before = made[0:]
+        made.requires_grad_()
+        return made, before, *use(made)
+
+    def session(compile):
+        root = make(2, 2, grad=kind != "plain")
+        x = root * 1 if kind == "result" else root
+        results = compile(function)(x)
+        yield root, x, results
+        tensors = [x, *results]
+        yield [attempt_later(lambda t=t: t._base is None) for t in tensors]
+        yield [[attempt_later(lambda t=t, u=u: t._base is u) for t in tensors] for u in tensors]
+        with_history = [t for t in differentiable(results) if t.grad_fn is not None]
+        if with_history:
+            backward(with_history)
+        yield root, x, results
+        with torch.no_grad():
+            results[0].add_(1)
+        yield root, x, results[0]
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("last", [lambda y: y, lambda y: y[1:]], ids=["the view", "a later view of it"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_view_of_a_view_argument_after_a_write_without_grad_has_eagers_history(mode, last):
+    def f(x):
+        y = x.t()
+        with mode():
+            x.zero_()
+        return last(y)
+
+    def session(compile):
+        root = two(3, 2, grad=True)
+        x = root.t()
+        y = compile(f)(x)
+        yield attempt_later(lambda: torch.autograd.backward([y], [torch.ones_like(y)], inputs=[x, root]))
+        yield x.grad, root.grad  # autograd looked for both histories anew, and found them apart
+
+    check_session(session)
+
+
+def test_a_view_made_under_grad_of_a_no_grad_view():
+    def session(compile):
+        leaf_ = two(3, 2, grad=True)
+        with torch.no_grad():
+            v = leaf_.view(-1)
+        y = compile(lambda x, v: v.unsqueeze(1))(leaf_, v)
+        yield leaf_, v, y
+        y.backward(cotangent(y))
+        yield leaf_, v, y
+
+    check_session(session)
+
+
+def test_a_view_of_a_view_argument_that_is_then_written():
+    def session(compile):
+        def f(x):
+            v = x.t()
+            x.zero_()
+            return v
+
+        root = tagged(3, 2, grad=True)
+        base = root.clone()
+        x = base.t()
+        v = compile(f)(x)
+        yield v, x, base
+        found = torch.autograd.grad(v, [root, base, x], cotangent(v), allow_unused=True)
+        yield [g is None for g in found], found
+
+    check_session(session)
+
+
+def test_a_no_grad_view_of_a_view_after_requires_grad_false_of_the_base():
+    """Eager fails an assertion of its own where it is asked for the history of the view, and does not ask here."""
+
+    def f(x, v):
+        x.requires_grad = False
+        x.zero_()
+        with torch.no_grad():
+            return v.t()
+
+    def session(compile):
+        x = two(2, 3, grad=True)
+        v = x[:]
+        out = compile(f)(x, v)
+        yield x, out, out._base is x, v.requires_grad
+
+    check_session(session)
+
+
+@every_class
+@pytest.mark.parametrize("later", [lambda x, v: v.add_(1), lambda x, v: x.add_(1)], ids=["view", "base"])
+def test_the_caller_writes_a_view_whose_base_began_to_require_grad_after_it(later, make):
+    """Autograd was told of the view, so that it looks for its history after the write."""
+
+    def f(x):
+        y = x.detach().clone()
+        v = y.t()
+        y.requires_grad_()
+        return y, v
+
+    def session(compile):
+        y, v = compile(f)(make(2, 3))
+        with torch.no_grad():
+            later(y, v)
+        yield v.requires_grad, v.is_leaf, v.grad_fn is not None
+        v.backward(torch.ones_like(v).detach())
+        yield y.grad
+
+    check_session(session)
+
+
+def _under_no_grad(write):
+    with torch.no_grad():
+        write()
+
+
+LEAVES = {
+    "written, then required": lambda x, v: (x.zero_(), x.requires_grad_()),
+    "required, then written": lambda x, v: (x.requires_grad_(), _under_no_grad(x.zero_)),
+    "required alone": lambda x, v: x.requires_grad_(),
+    "written through the view": lambda x, v: (v.zero_(), x.requires_grad_()),
+    "the view required": lambda x, v: (x.zero_(), v.requires_grad_()),
+}
+
+
+@pytest.mark.parametrize("act", LEAVES.values(), ids=LEAVES)
+@every_class
+def test_a_wrapper_passed_with_its_view_is_written_and_begins_to_require_grad(make, act):
+    def make_inputs():
+        base = make(2, 2)
+        return given(base, base.t())
+
+    def f(x, v):
+        act(x, v)
+        return x * 2
+
+    check(f, make_inputs, backward=None, probe=False)

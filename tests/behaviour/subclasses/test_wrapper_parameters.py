@@ -1,0 +1,175 @@
+"""Parameters and buffers that are wrappers, quantized weights, training with them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.subclasses.common import every_class_and_jagged
+from tests.behaviour.wrappers import Tagged, nested, quantized, tagged, two
+
+
+class Scale(nn.Module):
+    """A weight and a buffer, both of one class, the buffer a running mean."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.weight = nn.Parameter(make(3))
+        self.register_buffer("mean", make(3, seed=4))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.mul_(0.5).add_(x)
+        return x * self.weight + self.mean
+
+
+@every_class_and_jagged
+def test_a_wrapper_parameter_and_a_wrapper_buffer_that_is_written(make):
+    def session(compile):
+        module = Scale(make)
+        compiled = compile(module)
+        for seed in (0, 1):
+            x = make(3, seed=seed)
+            y = compiled(x)
+            yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
+            y.backward(cotangent(y))
+            yield module.weight, module.weight.grad
+
+    check_session(session)
+
+
+def _steps(module):
+    with torch.no_grad():
+        module.weight.sub_(module.weight.grad)
+
+
+def _replaces(module):
+    module.weight = nn.Parameter(module.weight.detach() * 2)
+
+
+def _loads(module):
+    module.load_state_dict(copy.deepcopy(module.state_dict()))
+
+
+def _freezes(module):
+    module.weight.requires_grad_(False)
+
+
+def _thaws_another_class(module):
+    module.weight = nn.Parameter(tagged(3, seed=7) if not isinstance(module.weight, Tagged) else two(3))
+
+
+@every_class_and_jagged
+@pytest.mark.parametrize("change", [_steps, _replaces, _loads, _freezes, _thaws_another_class])
+def test_the_caller_changes_a_wrapper_parameter_between_calls(make, change):
+    def session(compile):
+        module = Scale(make)
+        module.mean = torch.zeros(3)
+        module.forward = lambda x: x * module.weight
+        compiled = compile(module)
+        for _ in range(3):
+            x = leaf(3) if make is not tagged and change is not _thaws_another_class else plain(3)
+            y = compiled(x)
+            yield x, y, dict(module.named_parameters())
+            if y.requires_grad:
+                y.backward(cotangent(y))
+            yield x, module.weight, module.weight.grad
+            change(module)
+
+    check_session(session)
+
+
+@every_class_and_jagged
+def test_two_modules_share_a_wrapper_parameter(make):
+    def session(compile):
+        first, second = Scale(make), Scale(make)
+        second.weight = first.weight
+        module = nn.Sequential(first, second)
+        x = make(3)
+        y = compile(module)(x)
+        y.backward(cotangent(y))
+        yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
+
+    check_session(session)
+
+
+@every_class_and_jagged
+def test_a_wrapper_parameter_is_passed_and_returned(make):
+    check(lambda p: (p, p * 2, p.detach(), p.t()), lambda: given(nn.Parameter(make(2, 3))))
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("make", [two, nested])
+def test_training_with_wrapper_parameters(make, optimizer):
+    def session(compile):
+        module = Scale(make)
+        compiled, o = compile(module), optimizer(module.parameters(), lr=0.5)
+        for seed in range(3):
+            o.zero_grad()
+            y = compiled(make(3, seed=seed))
+            y.sum().backward()
+            o.step()
+            yield y, dict(module.named_parameters()), dict(module.named_buffers())
+
+    check_session(session, rtol=1e-6)
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight)
+        self.bias = torch.nn.Parameter(plain(2, seed=8))
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight, self.bias)
+
+
+@pytest.mark.parametrize("make", [two, tagged], ids=lambda make: make.__name__)
+def test_a_wrapper_parameter_that_the_caller_updates(make):
+    def session(compile):
+        m = Linear(make(2, 3))
+        f = compile(m)
+        for seed in (0, 1):
+            x = leaf(4, 3, seed=seed) if make is two else plain(4, 3, seed=seed)
+            y = f(x)
+            yield x, y, dict(m.named_parameters())
+            y.backward(cotangent(y))
+            yield x, y, dict(m.named_parameters())
+            with torch.no_grad():
+                m.weight.add_(m.weight.grad)
+
+    check_session(session)
+
+
+def test_a_frozen_quantized_weight():
+    def session(compile):
+        m = Linear(quantized(2, 3))
+        m.weight.requires_grad_(False)
+        f = compile(m)
+        x = leaf(4, 3)
+        y = f(x)
+        yield x, y, dict(m.named_parameters())
+        y.backward(cotangent(y))
+        yield x, y, dict(m.named_parameters())
+
+    check_session(session)
+
+
+def test_a_quantized_weight_that_requires_grad():
+    def session(compile):
+        m = Linear(quantized(2, 3))
+        f = compile(m)
+        x = leaf(4, 3)
+        y = f(x)
+        y.backward(cotangent(y))
+        yield x, y, dict(m.named_parameters())
+
+    check_session(session)
+
+
+def test_a_quantized_tensor_is_dequantized_by_ops_it_does_not_know():
+    check(lambda q, x: (q + x, q[1:]), lambda: given(quantized(3, 2), plain(3, 2)))
