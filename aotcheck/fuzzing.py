@@ -46,9 +46,7 @@ def _alarm(seconds: int) -> Iterator[None]:
 
 @quiet()
 def test_random_programs_agree_with_eager(
-    fuzz_blocks: Iterator[tuple[int, int]],
-    fuzz_options: FuzzOptions,
-    record_property: Callable[[str, object], None],
+    fuzz_blocks: Iterator[tuple[int, int]], fuzz_options: FuzzOptions, record_property: Callable[[str, object], None]
 ) -> None:
     """The campaign, or a worker's share of it; fails with a line and a script for each program that differs."""
     __tracebackhide__ = True

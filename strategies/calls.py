@@ -45,14 +45,7 @@ from aotcheck.program.ops import Group, find
 
 from .chooser import Chooser
 from .inputs import contiguous, data
-from .plans import (
-    Sides,
-    draw_around,
-    draw_before,
-    draw_one_backward,
-    draw_steps,
-    with_trained_cotangents,
-)
+from .plans import Sides, draw_around, draw_before, draw_one_backward, draw_steps, with_trained_cotangents
 from .profile import Profile, Training
 from .state import EXPECTED, fragile, hazardous, perilous, tidy
 

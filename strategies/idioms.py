@@ -120,7 +120,7 @@ def _cancel(i: Idiom) -> None:
     name, t = i.pick(lambda t: t.numel() <= _SMALL)
     ref, choose = Ref(name), i.choose
     pairs: list[tuple[tuple[str, Sequence[Expr]], tuple[str, Sequence[Expr]]]] = [
-        (("Tensor.unsqueeze_", [Literal(0)]), ("Tensor.squeeze_", [Literal(0)])),
+        (("Tensor.unsqueeze_", [Literal(0)]), ("Tensor.squeeze_", [Literal(0)]))
     ]
     if t.dtype != torch.bool:
         pairs += [
@@ -450,11 +450,7 @@ IDIOMS: tuple[tuple[Callable[[Idiom], None], int], ...] = (
 )
 """Every idiom and how often it is drawn."""
 
-INSIDE: tuple[tuple[Callable[[Idiom], None], int], ...] = (
-    (_grad_inside, 3),
-    (_backward_inside, 1),
-    (_load_state, 1),
-)
+INSIDE: tuple[tuple[Callable[[Idiom], None], int], ...] = ((_grad_inside, 3), (_backward_inside, 1), (_load_state, 1))
 """Those of functions that differentiate and train while they run."""
 
 _WEIGHTED = tuple(idiom for idiom, weight in IDIOMS for _ in range(weight))

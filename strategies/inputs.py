@@ -47,11 +47,7 @@ ELEMENT_TYPES = {
 }
 
 _BITS = {"Tensor.conj": ("layout:conj",), "Tensor.imag": ("layout:neg",)}
-_NESTED: Mapping[type, str] = {
-    ListExpr: "argument:list",
-    TupleExpr: "argument:tuple",
-    DictExpr: "argument:dict",
-}
+_NESTED: Mapping[type, str] = {ListExpr: "argument:list", TupleExpr: "argument:tuple", DictExpr: "argument:dict"}
 
 Size = tuple[int, ...]
 

@@ -8,18 +8,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.program import (
-    DictExpr,
-    DType,
-    Expr,
-    ListExpr,
-    Literal,
-    OpCall,
-    Ref,
-    SliceExpr,
-    TupleExpr,
-    evaluate,
-)
+from aotcheck.program import DictExpr, DType, Expr, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr, evaluate
 from aotcheck.program.memory import extent_in_bytes, size_of
 from aotcheck.program.objects import State as Stateful
 from aotcheck.program.ops import Form, Group, Kind, Op, find

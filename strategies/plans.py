@@ -9,21 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from aotcheck.program import (
-    Around,
-    Backward,
-    Cotangent,
-    Fill,
-    Graph,
-    Hook,
-    HookKind,
-    Of,
-    Probe,
-    Site,
-    Step,
-    Way,
-    Write,
-)
+from aotcheck.program import Around, Backward, Cotangent, Fill, Graph, Hook, HookKind, Of, Probe, Site, Step, Way, Write
 
 from .chooser import Chooser
 from .profile import Profile

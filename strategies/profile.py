@@ -13,18 +13,7 @@ from .names import one_of, paths_named
 __all__ = ["DTYPES", "Family", "Profile", "Training", "Usage", "Writes"]
 
 DTYPES = frozenset(
-    {
-        "float32",
-        "float64",
-        "float16",
-        "bfloat16",
-        "complex64",
-        "complex128",
-        "int64",
-        "int32",
-        "uint8",
-        "bool",
-    }
+    {"float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "uint8", "bool"}
 )
 """The dtypes that programs are drawn of."""
 

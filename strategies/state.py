@@ -62,16 +62,7 @@ _NOT_POINTWISE = ("Tensor.cum", "Tensor.addmm_", "Tensor.addmv_", "Tensor.addr_"
 """In-place ops whose elements depend on other elements of their operands."""
 
 _IMPURE = frozenset(
-    {
-        Group.METADATA,
-        Group.SET,
-        Group.STORAGE,
-        Group.DETACH,
-        Group.RNG,
-        Group.FUNCTION,
-        Group.CONTAINER,
-        *INSIDE,
-    }
+    {Group.METADATA, Group.SET, Group.STORAGE, Group.DETACH, Group.RNG, Group.FUNCTION, Group.CONTAINER, *INSIDE}
 )
 _OF_STORAGES = frozenset({Group.SET, Group.STORAGE})
 EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)

@@ -29,10 +29,7 @@ def commands(name: str, folder: Path, uv: str) -> tuple[tuple[str, ...], ...]:
     """The commands that make the environment of a backend."""
     target = str(folder / name)
     install = (uv, "pip", "install", "--python", f"{target}/bin/python")
-    return (
-        (uv, "venv", "--python", "3.11", target),
-        (*install, *RECIPES[name], "-e", f"{ROOT}[test]"),
-    )
+    return ((uv, "venv", "--python", "3.11", target), (*install, *RECIPES[name], "-e", f"{ROOT}[test]"))
 
 
 def main(arguments: list[str]) -> int:

@@ -19,21 +19,11 @@ from torch.nn.utils.parametrize import is_parametrized
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
 from aotcheck.autograd.calls.bound import bindable
-from aotcheck.autograd.calls.containers import (
-    containers_in,
-    flattened,
-    structure_of,
-)
+from aotcheck.autograd.calls.containers import containers_in, flattened, structure_of
 from aotcheck.autograd.calls.left_in_place import left_in_place, stand_in
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.original import Outcome, UserError
-from aotcheck.autograd.calls.specialize import (
-    PLAIN_LEAVES,
-    call_key,
-    callable_key,
-    check_supported,
-    foreign_overlaps,
-)
+from aotcheck.autograd.calls.specialize import PLAIN_LEAVES, call_key, callable_key, check_supported, foreign_overlaps
 from aotcheck.autograd.calls.surroundings import Surroundings
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.counters import count_compiled, tell

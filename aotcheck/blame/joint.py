@@ -148,10 +148,7 @@ class Caller:
         return False
 
     def _gradients(
-        self,
-        outputs: Sequence[Tensor] | Sequence[GradientEdge],
-        tangents: Sequence[Tensor],
-        retain_graph: bool = True,
+        self, outputs: Sequence[Tensor] | Sequence[GradientEdge], tangents: Sequence[Tensor], retain_graph: bool = True
     ) -> dict[Arg | BaseOf, Tensor | None]:
         found: dict[Arg | BaseOf, Tensor | None] = dict.fromkeys(self.edges)
         wanted = [(source, e) for source, several in self.edges.items() for e in several]

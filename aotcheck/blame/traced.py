@@ -39,9 +39,7 @@ def judge_trace(question: Question) -> str:
     )
     pair = question.reference.pair(question.index, traced)
     pair = dataclasses.replace(
-        pair,
-        eager=_restricted(pair.eager, names),
-        fills=tuple(_restricted(fill, names) for fill in pair.fills),
+        pair, eager=_restricted(pair.eager, names), fills=tuple(_restricted(fill, names) for fill in pair.fills)
     )
     hard = [d for d in compare(pair) if d.severity is Severity.HARD]
     if specimen.capture.entry_inference:  # replicas are asked afterwards, when autograd looks for their histories

@@ -35,11 +35,7 @@ _AROUND = {
     Around.SAVED_TENSORS: "torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)",
     Around.NO_GRAD: "torch.no_grad()",
 }
-_MODES = {
-    GradMode.ENABLED: (),
-    GradMode.NO_GRAD: ("torch.no_grad()",),
-    GradMode.INFERENCE: ("torch.inference_mode()",),
-}
+_MODES = {GradMode.ENABLED: (), GradMode.NO_GRAD: ("torch.no_grad()",), GradMode.INFERENCE: ("torch.inference_mode()",)}
 
 
 @dataclass

@@ -49,10 +49,7 @@ _WRAPPED = {
     ),
     "tagged": ('Tagged({0}, "tag")', ""),
     "differentiable": ("Wraps.apply({0})", "from torch.testing._internal.two_tensor import TwoTensor"),
-    "jagged": (
-        "torch.nested.nested_tensor_from_jagged({0}, torch.tensor([0, len({0}) // 2, len({0})]))",
-        "",
-    ),
+    "jagged": ("torch.nested.nested_tensor_from_jagged({0}, torch.tensor([0, len({0}) // 2, len({0})]))", ""),
 }
 """How the suite's wrappers are made, and what has to be imported for it."""
 

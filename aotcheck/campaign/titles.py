@@ -184,11 +184,9 @@ def _name(call: OpCall) -> str:
 
 def _raised(key: CoarseKey, seen: Seen, ops: str, eager: str) -> str:
     kind = key.error.removeprefix("missing ").partition(":")[0].rpartition(".")[2] or "an error"
-    what = {
-        Phase.FORWARD: ops,
-        Phase.PROBE: f"write after {ops}",
-        Phase.HOOK: f"hook registration after {ops}",
-    }.get(seen.after, f"{'double ' * seen.is_double}backward of {ops}")
+    what = {Phase.FORWARD: ops, Phase.PROBE: f"write after {ops}", Phase.HOOK: f"hook registration after {ops}"}.get(
+        seen.after, f"{'double ' * seen.is_double}backward of {ops}"
+    )
     if key.error.startswith("missing "):
         return f"{what} does not raise {kind}, eager does"
     if other := re.match(r"raises ([\w.]+)\(", eager):

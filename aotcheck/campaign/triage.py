@@ -20,13 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 import torch
 
 from aotcheck.backends import Expectations, require_device
-from aotcheck.campaign.events import (
-    Event,
-    FindingExplained,
-    FindingFlaky,
-    FindingSigned,
-    FindingWritten,
-)
+from aotcheck.campaign.events import Event, FindingExplained, FindingFlaky, FindingSigned, FindingWritten
 from aotcheck.campaign.impact import impact_of
 from aotcheck.campaign.journal import readable, write_durably
 from aotcheck.campaign.settings import Settings

@@ -142,13 +142,7 @@ def up_to(program: Program, difference: Difference) -> Program:
 
 
 def write_finding(
-    folder: Path,
-    seed: int,
-    block: int,
-    index: int,
-    key: CoarseKey,
-    program: Program,
-    header: Mapping[str, object],
+    folder: Path, seed: int, block: int, index: int, key: CoarseKey, program: Program, header: Mapping[str, object]
 ) -> Path:
     """Write the script of a finding; it is on disk when this returns."""
     name = f"{key.oracle}-{''.join(c if c.isalnum() else '-' for c in key.place)}-{seed}-{block}-{index}.py"

@@ -20,14 +20,7 @@ from typing import Any
 
 import torch
 
-from aotcheck._torch import (
-    TorchDispatchMode,
-    is_composite,
-    op_name,
-    overload_name,
-    run_composite_in,
-    storage_key,
-)
+from aotcheck._torch import TorchDispatchMode, is_composite, op_name, overload_name, run_composite_in, storage_key
 from aotcheck.minimize.edit import inputs_of, with_inputs
 from aotcheck.minimize.passes.ops import writes
 from aotcheck.minimize.size import contiguous

@@ -26,11 +26,7 @@ from aotcheck.program.ops import Group, find
 
 __all__ = ["after", "around", "before", "contexts", "in_source", "out_sizes", "when_returned"]
 
-_BY_PATH = {
-    "Tensor.data=": "data_assigned",
-    "torch.utils.swap_tensors": "swapped",
-    "list.append": "container_written",
-}
+_BY_PATH = {"Tensor.data=": "data_assigned", "torch.utils.swap_tensors": "swapped", "list.append": "container_written"}
 _BY_GROUP = {
     Group.STORAGE: "storage_resized",
     Group.FUNCTION: "custom_function",

@@ -35,14 +35,7 @@ _OLDER = {"grad_mode", "backward", "probes"}
 E = TypeVar("E", bound=Enum)
 
 _KINDS: Mapping[str, type[Step]] = {"backward": Backward, "probe": Probe, "hook": Hook}
-_ENUMS: Mapping[str, type[Enum]] = {
-    "of": Of,
-    "way": Way,
-    "graph": Graph,
-    "site": Site,
-    "how": Write,
-    "kind": HookKind,
-}
+_ENUMS: Mapping[str, type[Enum]] = {"of": Of, "way": Way, "graph": Graph, "site": Site, "how": Write, "kind": HookKind}
 _LARGEST = 2**40
 
 

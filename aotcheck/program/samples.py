@@ -37,10 +37,7 @@ ALIASED_VIEWS = Program(
         Call(
             Inputs(
                 (_SIX,),
-                (
-                    Strided("a0", "s0", "float32", (4,), (1,), 0),
-                    Strided("a1", "s0", "float32", (4,), (1,), 2),
-                ),
+                (Strided("a0", "s0", "float32", (4,), (1,), 0), Strided("a1", "s0", "float32", (4,), (1,), 2)),
                 (),
                 (Ref("a0"), Ref("a1")),
             ),

@@ -127,13 +127,7 @@ class _DefaultDtype:
 
 
 def _look(
-    index: int,
-    attempt: Attempt,
-    program: Program,
-    batch: Any,
-    result: Any,
-    place: Place,
-    compile_target: Compile,
+    index: int, attempt: Attempt, program: Program, batch: Any, result: Any, place: Place, compile_target: Compile
 ) -> Observation:
     """What there is to see after a step."""
     words, outputs, constants = harness.leaves(result)

@@ -343,11 +343,7 @@ OF_THEMSELVES = {
     "exp in place of a result": lambda x: (x * 2).exp_(),
 }
 
-PLACES = {
-    "input": lambda x, y, z: x,
-    "intermediate": lambda x, y, z: y,
-    "result": lambda x, y, z: z,
-}
+PLACES = {"input": lambda x, y, z: x, "intermediate": lambda x, y, z: y, "result": lambda x, y, z: z}
 
 
 def whole(module: nn.Module) -> nn.Module:

@@ -97,8 +97,7 @@ broken = st.integers().map(_broken)
 
 products_and_dropouts = st.tuples(st.integers(5, 9), st.integers(-9, 9), st.booleans()).map(
     lambda drawn: program(
-        op("v0", "Module.dropout", X, False) if drawn[2] else op("v0", "torch.mul", X, drawn[1]),
-        size=(drawn[0],),
+        op("v0", "Module.dropout", X, False) if drawn[2] else op("v0", "torch.mul", X, drawn[1]), size=(drawn[0],)
     )
 )
 """Programs of one statement. Torch's ``aot_eager`` returns another tensor than eager from a dropout of nothing."""

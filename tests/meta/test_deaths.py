@@ -37,8 +37,7 @@ UNRULY = "tests.meta.unruly"
 
 
 @pytest.mark.parametrize(
-    ("name", "how"),
-    [("crashes_now_and_then", "killed by SIGSEGV"), ("leaves_now_and_then", "exited with status 0")],
+    ("name", "how"), [("crashes_now_and_then", "killed by SIGSEGV"), ("leaves_now_and_then", "exited with status 0")]
 )
 def test_a_worker_that_dies_of_no_program_in_particular_is_told_as_flaky(tmp_path: Path, name: str, how: str) -> None:
     events, tally = campaign(settings(tmp_path, f"{UNRULY}:{name}", timeout=60.0))

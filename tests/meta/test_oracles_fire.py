@@ -31,19 +31,7 @@ from aotcheck.program import (
     TupleExpr,
 )
 from tests.meta import planted
-from tests.meta.small import (
-    DOUBLE,
-    INPUT,
-    MUTATES,
-    OUTPUT,
-    REFUSED,
-    TRAINED,
-    VIEW,
-    X,
-    op,
-    pair,
-    program,
-)
+from tests.meta.small import DOUBLE, INPUT, MUTATES, OUTPUT, REFUSED, TRAINED, VIEW, X, op, pair, program
 from tools.faulty.forms import printing
 
 K = OracleKind
@@ -159,14 +147,7 @@ PLANTS = (
     Plant("does not raise in the backward", unspoilt, SPOILT, K.EXCEPTION, "backward"),
     Plant("fails to compile", lambda fn: planted.fails(torch.ones(1)), DOUBLE, K.EXCEPTION, "forward"),
     Plant("leaks grad mode", planted.leaks_grad_mode, DOUBLE, K.GLOBAL_STATE, "process", error="grad_mode"),
-    Plant(
-        "leaks a dispatch mode",
-        planted.leaks_mode,
-        DOUBLE,
-        K.GLOBAL_STATE,
-        "process",
-        error="mode_depths",
-    ),
+    Plant("leaks a dispatch mode", planted.leaks_mode, DOUBLE, K.GLOBAL_STATE, "process", error="mode_depths"),
     Plant("leaks a dispatch key", planted.leaks_dispatch_key, DOUBLE, K.GLOBAL_STATE, "process", error="dispatch_keys"),
     Plant("leaks hooks", planted.leaks_hooks, DOUBLE, K.GLOBAL_STATE, "process", error="saved_tensor_hooks"),
     Plant("poisons the process", planted.poisons, DOUBLE, K.POISONING, "process"),

@@ -166,8 +166,7 @@ PLANS = (
             calls=(
                 SQUARE.calls[0],
                 dataclasses.replace(
-                    program(size=(3,), requires_grad=True).calls[0],
-                    steps=(dataclasses.replace(ALL, calls_ago=1),),
+                    program(size=(3,), requires_grad=True).calls[0], steps=(dataclasses.replace(ALL, calls_ago=1),)
                 ),
             ),
         ),
@@ -228,9 +227,7 @@ PLANS = (
         "a second derivative through .grad is wrong",
         planted.on_tensors(FailsLater.apply),
         with_steps(
-            LINEAR,
-            dataclasses.replace(TRAINED, way=Way.ACCUMULATE),
-            dataclasses.replace(AGAIN, of=Of.GRADIENTS),
+            LINEAR, dataclasses.replace(TRAINED, way=Way.ACCUMULATE), dataclasses.replace(AGAIN, of=Of.GRADIENTS)
         ),
         K.EXCEPTION,
         "double backward",

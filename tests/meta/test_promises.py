@@ -105,9 +105,7 @@ EMPTY = program(op("v0", "torch.neg", X), size=(0,))
 HALVES = program(op("v0", "torch.mul", X, 2), dtype="bfloat16")
 WIDE = program(op("v0", "torch.mul", X, 2), dtype="float64")
 HOOKED = program(
-    op("v0", "torch.mul", X, 2),
-    requires_grad=True,
-    steps=(Hook(HookKind.WATCH, Site.INPUT, 0), Backward((0,))),
+    op("v0", "torch.mul", X, 2), requires_grad=True, steps=(Hook(HookKind.WATCH, Site.INPUT, 0), Backward((0,)))
 )
 PROBED = program(op("v0", "Tensor.view", X, TupleExpr((Literal(2), Literal(2)))), steps=(OUTPUT, INPUT))
 SAME_VALUES = program(op(None, "Tensor.mul_", X, 1), op("v0", "torch.neg", X))

@@ -78,8 +78,7 @@ class Backwards:
                 yield
             except RetraceWithCaptured:
                 raise UnsupportedError(
-                    "captured tensor",
-                    "a backward uses a tensor that its call did not meet",
+                    "captured tensor", "a backward uses a tensor that its call did not meet"
                 ) from None
             finally:
                 disarm(kernels)
@@ -360,13 +359,7 @@ class Backwards:
         return run if stage.is_flat(key) else functools.partial(self._run_each, stage, key, trained, run)
 
     def _run_each(
-        self,
-        stage: Stage,
-        key: Key,
-        trained: tuple[bool, ...],
-        run: Callable[..., Any],
-        ctx: Any,
-        g: Sequence[Any],
+        self, stage: Stage, key: Key, trained: tuple[bool, ...], run: Callable[..., Any], ctx: Any, g: Sequence[Any]
     ) -> Any:
         """Run a differentiable backward one by one for what stands for several gradients at once.
 

@@ -16,14 +16,7 @@ from aotcheck.autograd.backward.beyond import noting_gradients, values_beyond
 from aotcheck.autograd.backward.kept import kept_behind, kept_by, self_kept_in
 from aotcheck.autograd.backward.live import LiveMemory
 from aotcheck.autograd.backward.stage import Stage, Target
-from aotcheck.autograd.backward.tangents import (
-    Gradient,
-    InTangent,
-    Key,
-    Trained,
-    place_of,
-    tangents_of,
-)
+from aotcheck.autograd.backward.tangents import Gradient, InTangent, Key, Trained, place_of, tangents_of
 from aotcheck.autograd.backward.uneven import noting_uneven
 from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.eager_graph.components import edges_behind

@@ -38,15 +38,7 @@ ITERATORS: tuple[Any, ...] = (
     type(iter({}.items())),
     type(iter(set())),
 )
-WITH_CONTENT = (
-    np.ndarray,
-    array.array,
-    bytearray,
-    contextvars.ContextVar,
-    memoryview,
-    threading.local,
-    weakref.ref,
-)
+WITH_CONTENT = (np.ndarray, array.array, bytearray, contextvars.ContextVar, memoryview, threading.local, weakref.ref)
 ARRAYS = (np.ndarray, array.array, bytearray, memoryview)
 _BYTES = 65536  # of an array
 

@@ -109,11 +109,7 @@ def divide(
 
 
 def _group(
-    attached: Sequence[Tensor],
-    places: Sequence[int],
-    cuts: Sequence[Cut],
-    stop: set[Any],
-    inside: tuple[int, ...] = (),
+    attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut], stop: set[Any], inside: tuple[int, ...] = ()
 ) -> Group:
     stop = stop - {cuts[k].edge.node for k in inside}
     starts = [node for k in places if (node := _torch.grad_fn_of(attached[k])) is not None]
@@ -123,11 +119,7 @@ def _group(
 
 
 def _joinable(
-    attached: Sequence[Tensor],
-    groups: Sequence[Group],
-    cuts: Sequence[Cut],
-    standing: Collection[int],
-    stop: set[Any],
+    attached: Sequence[Tensor], groups: Sequence[Group], cuts: Sequence[Cut], standing: Collection[int], stop: set[Any]
 ) -> tuple[int, int] | None:
     """A group and one that stands for what only backwards by the former come to; see Note [Joined groups]."""
     hanging = _hanging(attached, groups, cuts)

@@ -619,11 +619,7 @@ class EpilogueBuilder:
         record = Record(
             roots=tuple(
                 Root(
-                    r.source,
-                    r.requires_grad,
-                    r.real_is_leaf is not False,
-                    moves=self._moves(r),
-                    inference=r.inference,
+                    r.source, r.requires_grad, r.real_is_leaf is not False, moves=self._moves(r), inference=r.inference
                 )
                 for r in self.roots
             ),

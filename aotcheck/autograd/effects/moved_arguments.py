@@ -262,14 +262,7 @@ class MovedArguments:
         return steps
 
     def _go(
-        self,
-        a: TracedArgument,
-        at: _Place,
-        to: _Place,
-        left: Sequence[Left],
-        then: int,
-        moment: int,
-        kept: bool,
+        self, a: TracedArgument, at: _Place, to: _Place, left: Sequence[Left], then: int, moment: int, kept: bool
     ) -> list[Step]:
         """From where ``a`` was ``then`` to where it was at a later ``moment``."""
         if at == to:

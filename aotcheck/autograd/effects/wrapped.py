@@ -19,12 +19,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
 from aotcheck.autograd.effects.results import Results
-from aotcheck.autograd.effects.views import (
-    differentiable_dtype,
-    has_history,
-    has_other_history,
-    is_new_leaf,
-)
+from aotcheck.autograd.effects.views import differentiable_dtype, has_history, has_other_history, is_new_leaf
 from aotcheck.autograd.effects.wrapper_views import WrapperViews
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.trace import geometry_of

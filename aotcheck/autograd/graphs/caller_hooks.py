@@ -144,10 +144,7 @@ def call_hooks(tracer: Tracer, gradient: Tensor, argument: int, number: int, kee
 
 
 def run_caller_graph(
-    tracer: Tracer,
-    gradients: Mapping[int, Tensor],
-    ends: Mapping[int, Tensor],
-    number: int,
+    tracer: Tracer, gradients: Mapping[int, Tensor], ends: Mapping[int, Tensor], number: int
 ) -> list[Tensor]:
     """What comes to the arguments ``ends`` in the caller's graph of ``gradients`` at others, each by its place."""
     found = []

@@ -45,12 +45,7 @@ _KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is
 
 
 def operand_values(
-    tracer: Tracer,
-    func: Any,
-    info: OpInfo,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    lies: Mapping[int, Geometry],
+    tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], lies: Mapping[int, Geometry]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of an op that writes nothing, as values of what its kernel sees of them.
 

@@ -12,13 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import (
-    EXPECTATION,
-    OTHER_FORMULA,
-    RetraceWithCaptured,
-    UnsupportedError,
-    higher_order_op,
-)
+from aotcheck.autograd.errors import EXPECTATION, OTHER_FORMULA, RetraceWithCaptured, UnsupportedError, higher_order_op
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import (

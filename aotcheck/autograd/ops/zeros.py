@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 ZEROS = aten._efficientzerotensor.default
-_IF_ANY = frozenset(
-    {
-        aten.mul.Tensor,
-        aten.mul.Scalar,
-        aten.linalg_cross.default,
-        aten.dot.default,
-        aten.vdot.default,
-    }
-)
+_IF_ANY = frozenset({aten.mul.Tensor, aten.mul.Scalar, aten.linalg_cross.default, aten.dot.default, aten.vdot.default})
 """Ops that give zeros without memory if an operand is such."""
 _IF_FIRST = frozenset({aten.div.Tensor})
 """And those that give them if just the first one is."""

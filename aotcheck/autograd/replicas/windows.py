@@ -277,9 +277,7 @@ COPIES_STORAGE = frozenset(
 
 
 # These hide from autograd that their results are views, and do not where autograd is not there.
-UNSAFE_VIEWS = frozenset(
-    {torch.ops.aten.unsafe_split.Tensor, torch.ops.aten.unsafe_split_with_sizes.default},
-)
+UNSAFE_VIEWS = frozenset({torch.ops.aten.unsafe_split.Tensor, torch.ops.aten.unsafe_split_with_sizes.default})
 
 
 def copies_more_than_itself(source: Tensor) -> bool:

@@ -186,12 +186,7 @@ def write_call(
             attached.append(f"{w.refer(history.hooks_of_its_own)}({named(record.attached[k].ref)})")
         if record.entry_grad:
             return [f"    {x}" for x in attached]
-        return [
-            "    grad_mode(True)",
-            "    try:",
-            *[f"        {x}" for x in attached],
-            "    finally: grad_mode(False)",
-        ]
+        return ["    grad_mode(True)", "    try:", *[f"        {x}" for x in attached], "    finally: grad_mode(False)"]
 
     if common:
         lines.append(f"    z = {w.refer(Told)}()")

@@ -82,10 +82,7 @@ def named(ref: Ref) -> str:
             return f"l{i}"
 
 
-WRITERS = {
-    Visibility.VERSION: memory.version_write,
-    Visibility.HIDDEN: memory.hidden_write,
-}
+WRITERS = {Visibility.VERSION: memory.version_write, Visibility.HIDDEN: memory.hidden_write}
 
 
 _REGISTER = {

@@ -117,11 +117,7 @@ class BackwardTracer:
         with Sandbox(self._tracer, live) as sandbox:
             leaves = [r.replica if _torch.leafness(r.replica) and not r.begins_anew else None for r in self._roots]
             behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
-            with (
-                self._backward_runs(create_graph),
-                for_any_data(starts, answers),
-                SetAside(leaves) as set_aside,
-            ):
+            with self._backward_runs(create_graph), for_any_data(starts, answers), SetAside(leaves) as set_aside:
                 # What it comes to past the graph that is no leaf goes on from there, in the caller's.
                 reached = {k for k, _ in wanted}
                 past = [(k, e) for k, r in enumerate(self._roots) if k not in reached for e in r.edges]
@@ -329,10 +325,7 @@ def _stop(kernels: KernelState, node: Any, grads: Sequence[Tensor | None]) -> tu
 
 
 def _differentiate(
-    results: Sequence[Any],
-    edges: Sequence[GradientEdge],
-    grads_in: Sequence[Tensor],
-    create_graph: bool,
+    results: Sequence[Any], edges: Sequence[GradientEdge], grads_in: Sequence[Tensor], create_graph: bool
 ) -> tuple[Tensor | None, ...]:
     with _Bounds(grads_in):
         return _torch.gradients_at(edges, results, grads_in, create_graph)

@@ -79,12 +79,7 @@ class BackwardsInside:
     ``known`` is None where nothing was found out about the caller's graph yet.
     """
 
-    def __init__(
-        self,
-        arguments: Sequence[Any],
-        replicas: Sequence[Any],
-        known: CallerGraph | None,
-    ) -> None:
+    def __init__(self, arguments: Sequence[Any], replicas: Sequence[Any], known: CallerGraph | None) -> None:
         self.known = known
         self.replicas = replicas
         self.retained = False  # whether the backward that was called last retains the graph

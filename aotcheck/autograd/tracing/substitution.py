@@ -17,13 +17,7 @@ from torch.nn.functional import ctc_loss, max_pool1d, one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.formulas import asking
-from aotcheck.autograd.errors import (
-    EagerRaises,
-    RetraceWithCaptured,
-    RunsThisOnce,
-    UnsupportedError,
-    higher_order_op,
-)
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, RunsThisOnce, UnsupportedError, higher_order_op
 from aotcheck.autograd.ir.trace import is_users
 from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.ops.tracer import Tracer
@@ -39,10 +33,7 @@ _MET = (Tensor, torch.Generator)
 _requires_grad: Any = Tensor.requires_grad
 _DETACHING = (Tensor.detach_, torch.detach_)
 _TELLING = (*_DETACHING, Tensor.requires_grad_, _requires_grad.__set__)
-_HOOKS = {
-    Tensor.register_hook: HookKind.GRADIENT,
-    Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
-}
+_HOOKS = {Tensor.register_hook: HookKind.GRADIENT, Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED}
 _MAX_POOL1D = (torch.max_pool1d, max_pool1d)
 _ASKING = (*_torch.ABOUT_VIEWS, *_torch.ABOUT_VERSIONS)
 _SPECIAL = (*_MAX_POOL1D, one_hot, ctc_loss, *_torch.CONTROL_FLOW)

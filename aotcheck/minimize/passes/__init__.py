@@ -28,12 +28,7 @@ from aotcheck.minimize.passes.ops import (
 from aotcheck.minimize.passes.outputs import delete_outputs
 from aotcheck.minimize.passes.plan import delete_calls, delete_steps, same_inputs, simplify_steps
 from aotcheck.minimize.passes.statements import delete_pairs, delete_statements, drop_contexts
-from aotcheck.minimize.passes.tensors import (
-    shrink_data,
-    shrink_shapes,
-    simplify_dtypes,
-    simplify_tensors,
-)
+from aotcheck.minimize.passes.tensors import shrink_data, shrink_shapes, simplify_dtypes, simplify_tensors
 from aotcheck.program import Program
 
 __all__ = ["PASSES", "Pass"]

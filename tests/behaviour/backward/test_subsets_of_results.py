@@ -118,13 +118,7 @@ def by_a_view(x):
 )
 @pytest.mark.parametrize(
     "made",
-    [
-        by_a_function_that_returns_its_operand,
-        by_a_function_that_returns_a_view,
-        by_a_write,
-        by_an_op,
-        by_a_view,
-    ],
+    [by_a_function_that_returns_its_operand, by_a_function_that_returns_a_view, by_a_write, by_an_op, by_a_view],
     ids=lambda made: made.__name__,
 )
 @pytest.mark.parametrize("with_hook", [False, True], ids=["", "hook"])

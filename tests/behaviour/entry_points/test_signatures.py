@@ -18,14 +18,7 @@ from tests.behaviour.harness import backward, check, check_session, given, leaf,
 COMPILING = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")
 
 OPTIONS = {
-    "aot_function": (
-        "fn",
-        *COMPILING,
-        "num_params_buffers",
-        "keep_inference_input_mutations",
-        "dynamic",
-        "enable_log",
-    ),
+    "aot_function": ("fn", *COMPILING, "num_params_buffers", "keep_inference_input_mutations", "dynamic", "enable_log"),
     "aot_module": ("mod",),
     "aot_module_simplified": ("mod", "args", *COMPILING, "keep_inference_input_mutations"),
 }

@@ -29,8 +29,7 @@ from tests.behaviour.shared import REASON
 
 
 @pytest.mark.parametrize(
-    "function",
-    ["torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))", "torch.compile(torch.sin, backend='eager')(x)"],
+    "function", ["torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))", "torch.compile(torch.sin, backend='eager')(x)"]
 )
 def test_dynamo_loaded_during_a_trace_compiles_nothing_for_it(function):
     script = f"""
@@ -74,11 +73,7 @@ def fresh_dynamo():
 
 @pytest.mark.parametrize(
     "function",
-    [
-        lambda x, y: x @ y,
-        lambda x, y: (x * 2, y.t(), x),
-        lambda x, y: x.sum().backward() if False else (x @ y).relu(),
-    ],
+    [lambda x, y: x @ y, lambda x, y: (x * 2, y.t(), x), lambda x, y: x.sum().backward() if False else (x @ y).relu()],
     ids=["product", "aliases", "activation"],
 )
 def test_functions_through_torch_compile_are_as_in_eager(function, fresh_dynamo):

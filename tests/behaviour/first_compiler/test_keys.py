@@ -67,15 +67,7 @@ def _set_and_fail(d, x):
 
 WRITES = {
     f.__name__: f
-    for f in (
-        _set_a_tensor,
-        _count,
-        _set_a_number,
-        _set_by_a_tuple,
-        _set_within,
-        _set_tensors_within,
-        _set_and_fail,
-    )
+    for f in (_set_a_tensor, _count, _set_a_number, _set_by_a_tuple, _set_within, _set_tensors_within, _set_and_fail)
 }
 
 

@@ -116,11 +116,7 @@ def test_clones_saved_for_backward_hold_the_old_values(compile):
 
 @pytest.mark.parametrize(
     "function",
-    [
-        lambda x: aten.native_dropout(x, 0.5, False)[0],
-        lambda x: torch.stack([x]),
-        lambda x: (torch.stack([x * 2]), x),
-    ],
+    [lambda x: aten.native_dropout(x, 0.5, False)[0], lambda x: torch.stack([x]), lambda x: (torch.stack([x * 2]), x)],
 )
 def test_decomposition_tables_of_inductor_keep_results_separate(function):
     from torch._inductor.decomposition import select_decomp_table
@@ -218,10 +214,7 @@ def test_a_partition_function_is_called_with_the_joint_graph():
 
     recorder = Recorder()
     f = aotcheck.aot_function(
-        lambda x, y: x.exp() * y,
-        fw_compiler=recorder.forward,
-        bw_compiler=recorder.backward,
-        partition_fn=partition,
+        lambda x, y: x.exp() * y, fw_compiler=recorder.forward, bw_compiler=recorder.backward, partition_fn=partition
     )
     x, y = leaf(3), leaf(3, seed=1)
     result = attempt(lambda: f(x, y))

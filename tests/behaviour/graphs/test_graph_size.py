@@ -28,11 +28,7 @@ def graphs(compile: Callable[..., Any], ordinary: Ordinary, device: str) -> dict
 
         return keep
 
-    compiled = compile(
-        ordinary.function,
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-    )
+    compiled = compile(ordinary.function, fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
     backward(differentiable(compiled(*ordinary.arguments(device))))
     with torch.no_grad():
         fresh = compile(ordinary.function, fw_compiler=aotcheck.nop, inference_compiler=compiler("inference"))

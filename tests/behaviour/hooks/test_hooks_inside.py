@@ -29,11 +29,7 @@ def test_a_hook_on_a_leaf_that_grad_is_not_asked_for_is_not_called():
     check_session(session)
 
 
-@pytest.mark.parametrize(
-    "pick",
-    [lambda x, y, z: y],
-    ids=["intermediate"],
-)
+@pytest.mark.parametrize("pick", [lambda x, y, z: y], ids=["intermediate"])
 @pytest.mark.parametrize("grad", ["leaf", "non-leaf"])
 def test_a_hook_on_an_intermediate_scales_its_gradient(pick, grad: str):
     def f(x):

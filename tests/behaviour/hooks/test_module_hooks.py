@@ -192,17 +192,7 @@ def counting(request):
         lambda: (ReturnsFeatures(), lambda net: net.fc),
         lambda: (ReturnsFeatures(), lambda net: net),
     ],
-    ids=[
-        "root",
-        "root of several",
-        "inner",
-        "last",
-        "view",
-        "kept result",
-        "kept own",
-        "returned",
-        "several results",
-    ],
+    ids=["root", "root of several", "inner", "last", "view", "kept result", "kept own", "returned", "several results"],
 )
 def test_how_often_a_backward_hook_is_called(make, counting):
     def session(compile):

@@ -112,9 +112,7 @@ def test_grad_inside_past_a_view_argument_that_retains_grad_and_is_written(read,
 
 
 @pytest.mark.parametrize(
-    "pick",
-    [lambda x, y, z: x, lambda x, y, z: y, lambda x, y, z: z],
-    ids=["input", "intermediate", "output"],
+    "pick", [lambda x, y, z: x, lambda x, y, z: y, lambda x, y, z: z], ids=["input", "intermediate", "output"]
 )
 def test_retain_grad_inside_of_an_input_intermediate_or_result(pick):
     def f(x):

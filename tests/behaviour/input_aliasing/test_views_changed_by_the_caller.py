@@ -210,11 +210,7 @@ def _give_data(t, data):
     t.data = data
 
 
-VIEWS = {
-    "real": lambda b: b.real,
-    "conjugate": lambda b: b.conj(),
-    "real and transposed": lambda b: b.real.t(),
-}
+VIEWS = {"real": lambda b: b.real, "conjugate": lambda b: b.conj(), "real and transposed": lambda b: b.real.t()}
 
 CHANGED = {
     "reshaped": lambda b, v: v.unsqueeze_(0),

@@ -136,11 +136,7 @@ MOVES = {
     "the argument, to the result": lambda x, y, v, w: setattr(x, "data", w),
 }
 
-SAVED = {
-    "itself": lambda x, v: x * v,
-    "an alias": lambda x, v: x * v.detach(),
-    "a part": lambda x, v: x[:1] * v[1:],
-}
+SAVED = {"itself": lambda x, v: x * v, "an alias": lambda x, v: x * v.detach(), "a part": lambda x, v: x[:1] * v[1:]}
 
 
 @pytest.mark.parametrize("wanted", [False, True], ids=["inside alone", "returned"])
@@ -338,12 +334,7 @@ def _set_to_its_memory(x, w):
 
 @pytest.mark.parametrize(
     "f",
-    [
-        lambda x, w: torch.addcmul(w, x.data, x),
-        lambda x, w: x.detach() * w,
-        _data_and_itself,
-        _set_to_its_memory,
-    ],
+    [lambda x, w: torch.addcmul(w, x.data, x), lambda x, w: x.detach() * w, _data_and_itself, _set_to_its_memory],
     ids=["data", "detach", "both", "set_"],
 )
 def test_a_saved_alias_with_its_own_version_counter_of_what_the_caller_writes(f):

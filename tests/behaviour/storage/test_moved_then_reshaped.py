@@ -21,10 +21,7 @@ from tests.behaviour.storage.common import (
     session_of,
 )
 
-RESHAPED = {
-    "t": ((2,), lambda x: x.t_()),
-    "transpose": ((1, 1, 1, 2), lambda x: x.transpose_(0, 3)),
-}
+RESHAPED = {"t": ((2,), lambda x: x.t_()), "transpose": ((1, 1, 1, 2), lambda x: x.transpose_(0, 3))}
 
 
 @pytest.mark.parametrize("reshaped", RESHAPED)
@@ -70,11 +67,7 @@ _RESHAPES = {
     "twice": lambda v: v.unsqueeze_(0).squeeze_(),
 }
 
-_DATA = {
-    "of the reshaped": lambda x, w: w,
-    "of the base": lambda x, w: x[:1],
-    "fresh": lambda x, w: torch.ones(2),
-}
+_DATA = {"of the reshaped": lambda x, w: w, "of the base": lambda x, w: x[:1], "fresh": lambda x, w: torch.ones(2)}
 
 
 @pytest.mark.parametrize("data", _DATA.values(), ids=_DATA)

@@ -98,14 +98,7 @@ def read_only(w, x):
     return x * x * w
 
 
-FUNCTIONS = [
-    written_after,
-    written_before,
-    kept_by_a_custom_function,
-    kept_by_another_result,
-    both_written,
-    read_only,
-]
+FUNCTIONS = [written_after, written_before, kept_by_a_custom_function, kept_by_another_result, both_written, read_only]
 
 
 def check(function: Callable[..., Any], calls: Sequence[Callable[..., list[Tensor]]], *others: Any) -> None:

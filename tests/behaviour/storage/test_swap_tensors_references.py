@@ -104,11 +104,7 @@ HELD_BY = (
     _keeps_it_and_takes_its_history,
 )
 
-ARGUMENTS = {
-    "leaf": lambda: leaf(2, 2),
-    "no leaf": lambda: leaf(2, 2) * 2,
-    "view": lambda: (leaf(2, 2) * 2).t(),
-}
+ARGUMENTS = {"leaf": lambda: leaf(2, 2), "no leaf": lambda: leaf(2, 2) * 2, "view": lambda: (leaf(2, 2) * 2).t()}
 
 
 def _refused(swap):
@@ -313,13 +309,7 @@ def _with_a_view_of_its_own(x, y):
     return view * 2
 
 
-_HOLDING = [
-    _view_that_ended,
-    _view_that_is_held,
-    _saved_by_what_ended,
-    _saved_by_what_is_held,
-    _with_a_view_of_its_own,
-]
+_HOLDING = [_view_that_ended, _view_that_is_held, _saved_by_what_ended, _saved_by_what_is_held, _with_a_view_of_its_own]
 
 _HELD = {
     "leaf": lambda root: root,

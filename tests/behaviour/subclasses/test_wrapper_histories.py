@@ -64,11 +64,7 @@ def test_a_view_of_a_constant_by_a_custom_function_that_is_written_under_grad():
     check_session(session)
 
 
-_BOTH_WAYS = {
-    "a sum": lambda x, y: x + y,
-    "a product": lambda x, y: x * y,
-    "each": lambda x, y: (x * y, x * 5, y * 7),
-}
+_BOTH_WAYS = {"a sum": lambda x, y: x + y, "a product": lambda x, y: x * y, "each": lambda x, y: (x * y, x * 5, y * 7)}
 
 _REWRITES = {"mul_": lambda x: x.mul_(3), "relu_": lambda x: x.relu_(), "zero_": lambda x: x.zero_()}
 

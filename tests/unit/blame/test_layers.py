@@ -124,10 +124,7 @@ def through_aot_autograd(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(
     ("name", "below"),
-    [
-        ("through_dynamo", [Layer.DYNAMO]),
-        ("through_aot_autograd", [Layer.DYNAMO, Layer.AOT_AUTOGRAD]),
-    ],
+    [("through_dynamo", [Layer.DYNAMO]), ("through_aot_autograd", [Layer.DYNAMO, Layer.AOT_AUTOGRAD])],
 )
 def test_what_is_below_a_users_backend_is_seen_when_it_runs(
     name: str, below: list[Layer], monkeypatch: pytest.MonkeyPatch

@@ -158,13 +158,7 @@ CASES = {
     "what an object holds": (program("x0.hidden = x1", "return None", inputs=OBJECT, params="x0, x1"), "forgets"),
     "what is printed": (program('Control.prints(x0, "a", 2)', "return None"), "prints"),
     "a form with a Function": (program("v0 = Transform.generated_rule(x0)", "return v0", grad=True), "doubled"),
-    "a module": (
-        program(
-            "v0 = Module.layer_norm(x0, x0, x0)",
-            "return v0",
-        ),
-        "doubled",
-    ),
+    "a module": (program("v0 = Module.layer_norm(x0, x0, x0)", "return v0"), "doubled"),
 }
 
 

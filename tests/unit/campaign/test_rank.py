@@ -72,11 +72,7 @@ TITLES = [
     ),
     (seen(K.VALUES, Role.OUTPUT), DOUBLE, "output of mul is silently wrong"),
     (seen(K.VALUES, Role.OUTPUT, deviation=Deviation.ROUNDING), DOUBLE, "output of mul is less exact than eager's"),
-    (
-        seen(K.VALUES, Role.INPUT, failed=True),
-        MUTATES,
-        "input mutation by add_ then mul is lost or wrong (both raise)",
-    ),
+    (seen(K.VALUES, Role.INPUT, failed=True), MUTATES, "input mutation by add_ then mul is lost or wrong (both raise)"),
     (
         seen(K.EXCEPTION, Role.CALL, NOTHING, "raises IndexError('x')", "IndexError: x"),
         SPLIT,
@@ -98,16 +94,8 @@ TITLES = [
         "output of mul has wrong requires_grad (False instead of True)",
     ),
     (seen(K.GRADIENT_NONE, Role.GRADIENT, "torch.float32", "None"), TRAINED, "gradient of mul is missing"),
-    (
-        seen(K.ALIASING, Role.OUTPUT, relation="output-input vs none"),
-        VIEW,
-        "output of view does not alias an input",
-    ),
-    (
-        seen(K.IDENTITY, Role.OUTPUT, relation="none vs output-output"),
-        VIEW,
-        "output of view wrongly is another output",
-    ),
+    (seen(K.ALIASING, Role.OUTPUT, relation="output-input vs none"), VIEW, "output of view does not alias an input"),
+    (seen(K.IDENTITY, Role.OUTPUT, relation="none vs output-output"), VIEW, "output of view wrongly is another output"),
     (seen(K.CRASH, Role.PROCESS, error="killed by SIGSEGV"), SET, "set_ then mul kills the process: killed by SIGSEGV"),
     (
         seen(K.VALUES, Role.OUTPUT),

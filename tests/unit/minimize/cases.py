@@ -259,10 +259,7 @@ CASES = [
         merge_arguments,
         program("def f(x0, x1):\n    x1.copy_(x0)\n    return None", TWO),
         given(2),
-        program(
-            "def f(x0, x1):\n    return None",
-            PLAIN.replace("return (a0,)", "return (a0, a0)"),
-        ),
+        program("def f(x0, x1):\n    return None", PLAIN.replace("return (a0,)", "return (a0, a0)")),
     ),
     Case(
         same_inputs,

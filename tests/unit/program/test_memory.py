@@ -117,10 +117,7 @@ def test_what_a_backward_may_read_is_not_freed(requires_grad: bool, enabled: boo
 def test_what_takes_the_place_of_something_saved_is_not_freed_either() -> None:
     env = {"x": torch.ones(2, requires_grad=True), "y": torch.ones(2)}
     saved = Saved()
-    for call in (
-        OpCall("v", "torch.square", (Ref("x"),)),
-        OpCall(None, "Tensor.data=", (Ref("x"), Ref("y"))),
-    ):
+    for call in (OpCall("v", "torch.square", (Ref("x"),)), OpCall(None, "Tensor.data=", (Ref("x"), Ref("y")))):
         execute_definite(call, env)
         saved.note(call, env)
     free = OpCall(None, RESIZES[0], (Ref("y"), Literal(0)))

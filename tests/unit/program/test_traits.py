@@ -33,11 +33,7 @@ def test_metadata_and_one_object_twice() -> None:
 
 
 def test_out_arguments_are_an_op_of_their_own() -> None:
-    into = program(
-        op("v0", "torch.zeros", TupleExpr((Literal(4),))),
-        op("v1", "torch.neg", X),
-        outputs=Ref("v0"),
-    )
+    into = program(op("v0", "torch.zeros", TupleExpr((Literal(4),))), op("v1", "torch.neg", X), outputs=Ref("v0"))
     assert "op:out" not in traits_of(into)
     written = replace(into, body=(into.body[0], OpCall(None, "torch.neg", (X,), (("out", Ref("v0")),))))
     assert "op:out" in traits_of(written)

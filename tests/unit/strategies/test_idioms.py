@@ -120,10 +120,7 @@ def test_memory_of_the_cycle_is_filled_before_it_is_used() -> None:
 
 def test_views_made_without_grad_are_made_inside_and_written_outside() -> None:
     programs = drawn(IDIOM["no_grad_view"])
-    assert {p.body[0].context for p in programs if isinstance(p.body[0], Block)} == {
-        Context.NO_GRAD,
-        Context.INFERENCE,
-    }
+    assert {p.body[0].context for p in programs if isinstance(p.body[0], Block)} == {Context.NO_GRAD, Context.INFERENCE}
     assert any(isinstance(s, OpCall) and s.path.endswith("_") for p in programs for s in p.body[1:])
 
 
