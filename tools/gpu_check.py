@@ -88,7 +88,7 @@ def command_of(step: Step, device: str, jobs: int, seconds: float, work: Path) -
         options += ["--jobs", str(jobs), "--no-minimize"]
         fuzz = ["aotcheck.cli", "fuzz", "--backend", step.backend, "--strategy", "strategies:programs"]
         return [sys.executable, "-W", "ignore", "-m", *fuzz, *options, "--out", str(work / step.name)]
-    files = sorted((ROOT / "tests" / "behaviour").glob("test_*.py"))
+    files = sorted((ROOT / "tests" / "behaviour").rglob("test_*.py"))
     chosen = files[: math.ceil(len(files) * step.amount / 100)]
     names = [str(file.relative_to(ROOT)) for file in chosen]
     options = ["-v", "-p", "no:cacheprovider", "-n", str(jobs), "-m", "cuda" if device == "cuda" else "not cuda"]

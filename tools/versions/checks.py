@@ -77,7 +77,7 @@ class Result:
 def pieces(versions: tuple[str, ...], checks: tuple[Check, ...], programs: int) -> Iterator[Piece]:
     """All there is to do: first what is quick, on every torch."""
     corpus = sorted((ROOT / "corpus").glob("*.py"))
-    tests = sorted((ROOT / "tests" / "behaviour").glob("test_*.py"))
+    tests = sorted((ROOT / "tests" / "behaviour").rglob("test_*.py"))
     for check in checks:
         for version in versions:
             match check:
@@ -212,7 +212,7 @@ def read_replay(printed: str, eager: dict[str, str], files: int, end: str) -> Re
 def _test(piece: Piece, python: Path, jobs: int, report: Path) -> Result:
     reasons = known.read_known()
     paths = [path.relative_to(ROOT).as_posix() for path in piece.files]
-    options = ["-q", "-p", "no:cacheprovider", "-n", str(jobs), f"--junitxml={report}"]
+    options = ["-q", "--every-case", "-p", "no:cacheprovider", "-n", str(jobs), f"--junitxml={report}"]
     done = _call(python, "pytest", *options, *paths)
     return read_tests(report, piece.version, reasons, done.returncode, _end_of(done))
 
