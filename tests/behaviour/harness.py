@@ -10,12 +10,15 @@ the session yields when ``compile`` is the identity.
         y = f(x)
         yield x, y
 
-Most tests need only :func:`check`, which makes a session of a function and its inputs.
+The decorator :func:`session` makes a test of one. Most tests need only :func:`check`, which makes a session of a
+function and its inputs.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -350,6 +353,22 @@ def check_session(session: Session, *, compile: Compile | None = None, rtol: flo
     return recorder
 
 
+def session(test: Function | None = None, *, compile: Compile | None = None, rtol: float = 0.0) -> Any:
+    """Makes a test of a session, which has the test's parameters beside ``compile``. See :func:`check_session`."""
+
+    def decorate(test: Function) -> Function:
+        @functools.wraps(test)
+        def checked(**parameters: Any) -> None:
+            check_session(functools.partial(test, **parameters), compile=compile, rtol=rtol)
+
+        signature = inspect.signature(test)
+        others = [parameter for name, parameter in signature.parameters.items() if name != "compile"]
+        vars(checked)["__signature__"] = signature.replace(parameters=others)
+        return checked
+
+    return decorate if test is None else decorate(test)
+
+
 def differentiable(outputs: Any) -> list[torch.Tensor]:
     """The outputs that a caller can call backward on, in order, each once."""
     tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -437,8 +456,8 @@ def check(
                 if isinstance(output, torch.Tensor):
                     yield watched, outputs, attempt_later(lambda output=output: write(output))
 
-    def session(compile: Compile) -> Iterator[Any]:
+    def calls_in_turn(compile: Compile) -> Iterator[Any]:
         compiled = compile(function)
         return itertools.chain.from_iterable(one_call(compiled, make) for make in calls)
 
-    return check_session(session, compile=compile, rtol=rtol)
+    return check_session(calls_in_turn, compile=compile, rtol=rtol)

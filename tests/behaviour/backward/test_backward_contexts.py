@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo import compiled_autograd
 
-from tests.behaviour.harness import attempt, attempt_later, backward, check_session, cotangent, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, leaf, plain, session
 
 
 class _Two(torch.autograd.Function):
@@ -58,41 +58,37 @@ _COMPILERS = {"interpreted": lambda: lambda graph: graph, "through Dynamo": lamb
 
 @pytest.mark.parametrize("function", _FUNCTIONS.values(), ids=_FUNCTIONS)
 @pytest.mark.parametrize("compiler", _COMPILERS.values(), ids=_COMPILERS)
-def test_a_backward_under_compiled_autograd(function, compiler):
+@session
+def test_a_backward_under_compiled_autograd(compile, function, compiler):
     """Twice: the second time compiled autograd has its graph, and ours a backward."""
 
-    def session(compile):
-        torch._dynamo.reset()
-        compiled, how = compile(function), compiler()
-        for which in (slice(None), slice(1)):
-            for seed in (0, 1):
-                x, y = leaf(3, seed=seed), leaf(3, seed=seed + 1)
-                roots = list(compiled(x * 1, y))[which]
+    torch._dynamo.reset()
+    compiled, how = compile(function), compiler()
+    for which in (slice(None), slice(1)):
+        for seed in (0, 1):
+            x, y = leaf(3, seed=seed), leaf(3, seed=seed + 1)
+            roots = list(compiled(x * 1, y))[which]
 
-                def run():
-                    with compiled_autograd._enable(how):
-                        torch.autograd.backward(roots, [cotangent(r) for r in roots])  # noqa: B023  # called now
+            def run():
+                with compiled_autograd._enable(how):
+                    torch.autograd.backward(roots, [cotangent(r) for r in roots])  # noqa: B023  # called now
 
-                yield attempt_later(run)
-                yield x, y
-                yield attempt_later(run)
-
-    check_session(session)
+            yield attempt_later(run)
+            yield x, y
+            yield attempt_later(run)
 
 
-def test_grad_inside_under_compiled_autograd():
-    def session(compile):
-        def f(x):
-            (g,) = torch.autograd.grad((x * x).sum(), x, create_graph=True)
-            return g * x
+@session
+def test_grad_inside_under_compiled_autograd(compile):
+    def f(x):
+        (g,) = torch.autograd.grad((x * x).sum(), x, create_graph=True)
+        return g * x
 
-        compiled = compile(f)
-        with compiled_autograd._enable(lambda graph: graph):
-            x = leaf(3)
-            compiled(x).sum().backward()
-        yield x
-
-    check_session(session)
+    compiled = compile(f)
+    with compiled_autograd._enable(lambda graph: graph):
+        x = leaf(3)
+        compiled(x).sum().backward()
+    yield x
 
 
 class Product(torch.autograd.Function):
@@ -123,73 +119,68 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float16)])
-def test_autocast_in_forward_and_in_backward(function, dtypes):
+@session
+def test_autocast_in_forward_and_in_backward(compile, function, dtypes):
     """One compiled function, backward in each state; thirds are exact in no dtype, so that a cast shows."""
 
-    def session(compile):
-        compiled = compile(function)
-        for forward_on, backward_on in itertools.product((False, True), (False, True, False)):
-            x, w = ((t.detach() / 3).requires_grad_() for t in (leaf(3, 3), leaf(3, 3, seed=1)))
-            with torch.autocast("cpu", dtypes[0], enabled=forward_on):
-                y = compiled(x, w)
-            with torch.autocast("cpu", dtypes[1], enabled=backward_on):
-                yield y, attempt_later(lambda y=y: y.backward(torch.ones_like(y) / 3))
-            yield y, x, w
-
-    check_session(session)
-
-
-def test_a_second_derivative_under_autocast():
-    def session(compile):
-        compiled = compile(lambda x, w: (x @ w).exp() @ w)
-        for first_on, second_on in itertools.product((False, True), repeat=2):
-            x, w = ((t.detach() / 3).requires_grad_() for t in (leaf(3, 3), leaf(3, 3, seed=1)))
+    compiled = compile(function)
+    for forward_on, backward_on in itertools.product((False, True), (False, True, False)):
+        x, w = ((t.detach() / 3).requires_grad_() for t in (leaf(3, 3), leaf(3, 3, seed=1)))
+        with torch.autocast("cpu", dtypes[0], enabled=forward_on):
             y = compiled(x, w)
-            with torch.autocast("cpu", torch.bfloat16, enabled=first_on):
-                (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-            with torch.autocast("cpu", torch.bfloat16, enabled=second_on):
-                yield g, attempt_later(lambda g=g, w=w: torch.autograd.grad((g * g).sum(), w))
+        with torch.autocast("cpu", dtypes[1], enabled=backward_on):
+            yield y, attempt_later(lambda y=y: y.backward(torch.ones_like(y) / 3))
+        yield y, x, w
 
-    check_session(session)
+
+@session
+def test_a_second_derivative_under_autocast(compile):
+    compiled = compile(lambda x, w: (x @ w).exp() @ w)
+    for first_on, second_on in itertools.product((False, True), repeat=2):
+        x, w = ((t.detach() / 3).requires_grad_() for t in (leaf(3, 3), leaf(3, 3, seed=1)))
+        y = compiled(x, w)
+        with torch.autocast("cpu", torch.bfloat16, enabled=first_on):
+            (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=second_on):
+            yield g, attempt_later(lambda g=g, w=w: torch.autograd.grad((g * g).sum(), w))
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("backward_mode", [torch.no_grad, torch.enable_grad])
 @pytest.mark.parametrize("inside", [torch.no_grad, torch.enable_grad])
 @pytest.mark.parametrize("outside", [torch.no_grad, torch.enable_grad])
-def test_grad_modes_inside_around_the_call_and_around_the_backward(outside, inside, backward_mode, create_graph: bool):
+@session
+def test_grad_modes_inside_around_the_call_and_around_the_backward(
+    compile, outside, inside, backward_mode, create_graph: bool
+):
     def f(x, w):
         with inside():
             y = x * w
         return y * y * x
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            x, w = leaf(3), leaf(3, seed=1)
-            with outside():
-                y = compiled(x, w)
-            yield y
-            with backward_mode():
-                yield attempt_later(lambda y=y, x=x: torch.autograd.grad(y.sum(), x, create_graph=create_graph))
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        x, w = leaf(3), leaf(3, seed=1)
+        with outside():
+            y = compiled(x, w)
+        yield y
+        with backward_mode():
+            yield attempt_later(lambda y=y, x=x: torch.autograd.grad(y.sum(), x, create_graph=create_graph))
 
 
-def test_deterministic_mode_around_the_backward():
-    def session(compile):
-        y = compile(lambda x, i: x[i])(x := leaf(4), torch.tensor([0, 1, 0]))
-        torch.use_deterministic_algorithms(True)
-        try:
-            yield attempt(lambda: backward([y]))
-        finally:
-            torch.use_deterministic_algorithms(False)
-        yield x
-
-    check_session(session)
+@session
+def test_deterministic_mode_around_the_backward(compile):
+    y = compile(lambda x, i: x[i])(x := leaf(4), torch.tensor([0, 1, 0]))
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield attempt(lambda: backward([y]))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    yield x
 
 
-def test_a_tensor_made_in_a_custom_backward_has_the_default_dtype():
+@session
+def test_a_tensor_made_in_a_custom_backward_has_the_default_dtype(compile):
     class Adding(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -199,24 +190,19 @@ def test_a_tensor_made_in_a_custom_backward_has_the_default_dtype():
         def backward(ctx, g):
             return g + torch.ones(3)
 
-    def session(compile):
-        y = compile(lambda x: Adding.apply(x))(x := plain(3).requires_grad_())
-        backward([y])
-        yield x
-
-    check_session(session)
+    y = compile(lambda x: Adding.apply(x))(x := plain(3).requires_grad_())
+    backward([y])
+    yield x
 
 
-def test_a_backward_under_autocast_after_captured_tensors_were_freed():
-    def session(compile):
-        held = [plain(2, 2, seed=k) for k in range(40)]
-        f = compile(lambda x: [x @ w for w in held][-1].pow(3))
-        x = leaf(3, 2).detach().div(4).requires_grad_()
-        out = f(x)
-        yield out
-        held.clear()
-        with torch.autocast("cpu", dtype=torch.bfloat16):  # a backward of its own
-            backward([out])
-        yield x
-
-    check_session(session)
+@session
+def test_a_backward_under_autocast_after_captured_tensors_were_freed(compile):
+    held = [plain(2, 2, seed=k) for k in range(40)]
+    f = compile(lambda x: [x @ w for w in held][-1].pow(3))
+    x = leaf(3, 2).detach().div(4).requires_grad_()
+    out = f(x)
+    yield out
+    held.clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # a backward of its own
+        backward([out])
+    yield x

@@ -10,29 +10,27 @@ from torch import nn
 
 from tests.behaviour.backward.common import calls
 from tests.behaviour.functions import Square
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import seeded
 
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("as_keyword", [False, True])
-def test_backward_inside_with_inputs_reaches_parameters_of_a_captured_module(as_keyword):
-    def session(compile):
-        net = seeded(nn.Linear(3, 3))
+@session(rtol=1e-5)
+def test_backward_inside_with_inputs_reaches_parameters_of_a_captured_module(compile, as_keyword):
+    net = seeded(nn.Linear(3, 3))
 
-        def f(x):
-            loss = net(x).square().sum()
-            if as_keyword:
-                torch.autograd.backward(tensors=loss, inputs=[net.weight])
-            else:
-                loss.backward(inputs=[net.weight])
-            return loss.detach()
+    def f(x):
+        loss = net(x).square().sum()
+        if as_keyword:
+            torch.autograd.backward(tensors=loss, inputs=[net.weight])
+        else:
+            loss.backward(inputs=[net.weight])
+        return loss.detach()
 
-        compiled = compile(f)
-        for k in range(2):
-            yield compiled(plain(2, 3, seed=k)), net.weight.grad, net.bias.grad
-
-    check_session(session, rtol=1e-5)
+    compiled = compile(f)
+    for k in range(2):
+        yield compiled(plain(2, 3, seed=k)), net.weight.grad, net.bias.grad
 
 
 def test_backward_inside_into_a_leaf_made_inside():
@@ -45,21 +43,19 @@ def test_backward_inside_into_a_leaf_made_inside():
 
 
 @pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.unsqueeze_(0)], ids=["t_", "unsqueeze_"])
-def test_the_grad_of_an_argument_that_is_reshaped_after_a_backward_inside(change):
+@session
+def test_the_grad_of_an_argument_that_is_reshaped_after_a_backward_inside(compile, change):
     def f(x):
         x.backward(x.detach(), inputs=[x])
         change(x)
         return x * 2
 
-    def session(compile):
-        root = leaf(2, 1)
-        x = root.clone()
-        compiled = compile(f)
-        out = compiled(x)
-        yield out, x.grad, x
-        yield attempt_later(lambda: out.sum().backward()), root
-
-    check_session(session)
+    root = leaf(2, 1)
+    x = root.clone()
+    compiled = compile(f)
+    out = compiled(x)
+    yield out, x.grad, x
+    yield attempt_later(lambda: out.sum().backward()), root
 
 
 def test_the_grad_of_a_leaf_that_is_transposed_in_place_after_a_backward_inside():
@@ -80,54 +76,48 @@ def test_gradients_accumulate_over_calls():
     calls(f, lambda: leaf(3), lambda: leaf(3, seed=1))
 
 
-def test_a_backward_inside_accumulates_in_place_into_an_existing_grad():
-    def session(compile):
-        def f(x):
-            (x * x).sum().backward()
+@session
+def test_a_backward_inside_accumulates_in_place_into_an_existing_grad(compile):
+    def f(x):
+        (x * x).sum().backward()
 
-        compiled = compile(f)
-        x = leaf(3)
-        for gradient in (None, plain(3, seed=2), None, plain(3, seed=4)):
-            x.grad = gradient
-            compiled(x)
-            yield x, gradient  # accumulated in place where there was one
-
-    check_session(session)
+    compiled = compile(f)
+    x = leaf(3)
+    for gradient in (None, plain(3, seed=2), None, plain(3, seed=4)):
+        x.grad = gradient
+        compiled(x)
+        yield x, gradient  # accumulated in place where there was one
 
 
-def test_two_backwards_inside_and_one_outside():
+@session
+def test_two_backwards_inside_and_one_outside(compile):
     def f(x, w):
         y = x * w
         y.sum().backward(retain_graph=True)
         (y * y).sum().backward(retain_graph=True)
         return y * 2
 
-    def session(compile):
-        compiled = compile(f)
-        x, w = leaf(3), leaf(3, seed=1)
-        for _ in range(2):
-            y = compiled(x, w)
-            yield x, w
-            backward([y])
-            yield x, w, y
-
-    check_session(session)
+    compiled = compile(f)
+    x, w = leaf(3), leaf(3, seed=1)
+    for _ in range(2):
+        y = compiled(x, w)
+        yield x, w
+        backward([y])
+        yield x, w, y
 
 
-def test_what_a_backward_inside_freed_cannot_be_used_outside():
+@session
+def test_what_a_backward_inside_freed_cannot_be_used_outside(compile):
     def f(x):
         y = x * x
         y.sum().backward()
         return y
 
-    def session(compile):
-        x = leaf(3)
-        y = compile(f)(x)
-        yield x
-        yield attempt_later(lambda: backward([y]))
-        yield x
-
-    check_session(session)
+    x = leaf(3)
+    y = compile(f)(x)
+    yield x
+    yield attempt_later(lambda: backward([y]))
+    yield x
 
 
 def test_a_backward_inside_with_create_graph():
@@ -142,24 +132,23 @@ def test_a_backward_inside_with_create_graph():
         check(f, lambda: given(leaf(3)))
 
 
-def test_a_backward_inside_accumulates_into_parameters_of_a_closure():
-    def session(compile):
-        torch.manual_seed(0)
-        net = torch.nn.Linear(3, 2)
+@session
+def test_a_backward_inside_accumulates_into_parameters_of_a_closure(compile):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 2)
 
-        def f(x):
-            loss = net(x).square().sum()
-            loss.backward()
-            return loss.detach()
+    def f(x):
+        loss = net(x).square().sum()
+        loss.backward()
+        return loss.detach()
 
-        compiled = compile(f)
-        for k in range(3):
-            yield compiled(plain(4, 3, seed=k)), list(net.parameters())
-
-    check_session(session)
+    compiled = compile(f)
+    for k in range(3):
+        yield compiled(plain(4, 3, seed=k)), list(net.parameters())
 
 
-def test_a_backward_inside_accumulates_into_parameters_of_the_module():
+@session
+def test_a_backward_inside_accumulates_into_parameters_of_the_module(compile):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -170,14 +159,11 @@ def test_a_backward_inside_accumulates_into_parameters_of_the_module():
             loss.backward()
             return loss.detach()
 
-    def session(compile):
-        torch.manual_seed(0)
-        net = Net()
-        compiled = compile(net)
-        for k in range(3):
-            yield compiled(plain(4, 3, seed=k)), list(net.parameters())
-
-    check_session(session)
+    torch.manual_seed(0)
+    net = Net()
+    compiled = compile(net)
+    for k in range(3):
+        yield compiled(plain(4, 3, seed=k)), list(net.parameters())
 
 
 def test_a_leaf_made_inside_and_returned_with_its_gradient():
@@ -189,27 +175,23 @@ def test_a_leaf_made_inside_and_returned_with_its_gradient():
     check(f, lambda: given(plain(3)))
 
 
-def test_reading_the_grad_of_an_argument():
-    def session(compile):
-        compiled = compile(lambda x: x * 3 if x.grad is None else x.grad * 2)
-        x = leaf(3)
-        for gradient in (None, plain(3, seed=1), plain(3, seed=2), None):
-            x.grad = gradient
-            yield compiled(x), x
-
-    check_session(session)
+@session
+def test_reading_the_grad_of_an_argument(compile):
+    compiled = compile(lambda x: x * 3 if x.grad is None else x.grad * 2)
+    x = leaf(3)
+    for gradient in (None, plain(3, seed=1), plain(3, seed=2), None):
+        x.grad = gradient
+        yield compiled(x), x
 
 
-def test_returning_the_grad_of_an_argument_that_the_caller_then_writes():
-    def session(compile):
-        x = leaf(3)
-        x.grad = plain(3, seed=1)
-        out = compile(lambda x: (x.grad, x.grad.view(-1)))(x)
-        yield out, x, out[0] is x.grad
-        out[1].add_(1)
-        yield out, x.grad
-
-    check_session(session)
+@session
+def test_returning_the_grad_of_an_argument_that_the_caller_then_writes(compile):
+    x = leaf(3)
+    x.grad = plain(3, seed=1)
+    out = compile(lambda x: (x.grad, x.grad.view(-1)))(x)
+    yield out, x, out[0] is x.grad
+    out[1].add_(1)
+    yield out, x.grad
 
 
 @pytest.mark.parametrize(
@@ -225,49 +207,43 @@ def test_returning_the_grad_of_an_argument_that_the_caller_then_writes():
     ],
     ids=["assigned", "removed", "scaled", "zeroed", "replaced", "deleted", "an alias of itself"],
 )
-def test_writing_the_grad_of_an_argument(write):
+@session
+def test_writing_the_grad_of_an_argument(compile, write):
     def f(x):
         write(x)
         return x * 3
 
-    def session(compile):
-        compiled = compile(f)
-        x = leaf(3)
-        for _ in range(3):
-            before = x.grad = plain(3, seed=1)
-            y = compiled(x)
-            yield y, x, before, x.grad
-            backward([y])
-            yield x, before, x.grad
-
-    check_session(session)
+    compiled = compile(f)
+    x = leaf(3)
+    for _ in range(3):
+        before = x.grad = plain(3, seed=1)
+        y = compiled(x)
+        yield y, x, before, x.grad
+        backward([y])
+        yield x, before, x.grad
 
 
-def test_the_grad_of_an_argument_is_an_argument_too():
+@session
+def test_the_grad_of_an_argument_is_an_argument_too(compile):
     def f(x, g):
         x.grad.mul_(2)
         return g + 1
 
-    def session(compile):
-        compiled = compile(f)
-        x = leaf(3)
-        for passed in (True, False, True):
-            x.grad = plain(3, seed=1)
-            g = x.grad if passed else plain(3, seed=1)
-            yield compiled(x, g), x, g
-
-    check_session(session)
+    compiled = compile(f)
+    x = leaf(3)
+    for passed in (True, False, True):
+        x.grad = plain(3, seed=1)
+        g = x.grad if passed else plain(3, seed=1)
+        yield compiled(x, g), x, g
 
 
-def test_reading_the_grad_of_a_captured_tensor_that_is_not_used_otherwise():
-    def session(compile):
-        w = leaf(3)
-        compiled = compile(lambda x: x * 2 if w.grad is None else x * w.grad)
-        for gradient in (None, plain(3, seed=1), None):
-            w.grad = gradient
-            yield compiled(plain(3)), w
-
-    check_session(session)
+@session
+def test_reading_the_grad_of_a_captured_tensor_that_is_not_used_otherwise(compile):
+    w = leaf(3)
+    compiled = compile(lambda x: x * 2 if w.grad is None else x * w.grad)
+    for gradient in (None, plain(3, seed=1), None):
+        w.grad = gradient
+        yield compiled(plain(3)), w
 
 
 @pytest.mark.parametrize("retained", [False, True])
@@ -276,16 +252,14 @@ def test_reading_the_grad_of_a_captured_tensor_that_is_not_used_otherwise():
 @pytest.mark.parametrize(
     "op", [lambda x: Square.apply(x), lambda x: Square.apply(x).exp(), lambda x: Square.apply(x.exp())]
 )
-def test_the_root_of_a_backward_inside_is_returned(op, result, create, retained):
+@session
+def test_the_root_of_a_backward_inside_is_returned(compile, op, result, create, retained):
     def f(x):
         y = op(x)
         y.sum().backward(retain_graph=retained)
         return result(y)
 
-    def session(compile):
-        x = leaf(2, 2)
-        y = compile(f)(x)
-        yield y, x.grad
-        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x, create_graph=create))
-
-    check_session(session)
+    x = leaf(2, 2)
+    y = compile(f)(x)
+    yield y, x.grad
+    yield attempt_later(lambda: torch.autograd.grad(y.sum(), x, create_graph=create))

@@ -9,7 +9,7 @@ import torch
 
 from tests.behaviour.backward.common import calls
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session
 
 
 def _without_grad(change):
@@ -41,21 +41,20 @@ def _outcome(action):
 
 @pytest.mark.parametrize("keeps", [torch.exp, torch.Tensor.clone], ids=["its result", "nothing"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_mutating_what_the_callers_graph_saved_before_a_backward_inside(change, keeps):
+@session
+def test_mutating_what_the_callers_graph_saved_before_a_backward_inside(compile, change, keeps):
     def f(x):
         change(x)
         (x * 2).backward(torch.ones_like(x))
 
-    def session(compile):
-        root = leaf(2, 2)
-        yield _outcome(lambda: compile(f)(keeps(root))), root
-
-    check_session(session)
+    root = leaf(2, 2)
+    yield _outcome(lambda: compile(f)(keeps(root))), root
 
 
 @pytest.mark.parametrize("change", [v for k, v in CHANGES.items() if k != "transposed and written"])
 @pytest.mark.parametrize("written_first", [False, True])
-def test_mutating_what_the_callers_graph_saved_after_a_backward_inside(change, written_first):
+@session
+def test_mutating_what_the_callers_graph_saved_after_a_backward_inside(compile, change, written_first):
     def f(x, y):
         if written_first:
             y.detach().mul_(2)
@@ -63,42 +62,35 @@ def test_mutating_what_the_callers_graph_saved_after_a_backward_inside(change, w
         if not written_first or change is not CHANGES["written"]:
             change(x)
 
-    def session(compile):
-        root, other = leaf(2, 2), leaf(2, 2)
-        yield _outcome(lambda: compile(f)(root.exp(), other.sigmoid())), root, other
-
-    check_session(session)
+    root, other = leaf(2, 2), leaf(2, 2)
+    yield _outcome(lambda: compile(f)(root.exp(), other.sigmoid())), root, other
 
 
-def test_a_saved_argument_transposed_in_place_between_backwards_into_the_callers_graph():
+@session
+def test_a_saved_argument_transposed_in_place_between_backwards_into_the_callers_graph(compile):
     def f(x, y):
         (x * 2).sum().backward(retain_graph=True)
         y.t_()
         (x * 3).sum().backward(retain_graph=True)
         (y * 2).sum().backward()
 
-    def session(compile):
-        root, other = leaf(2, 2), leaf(2, 2)
-        yield _outcome(lambda: compile(f)(root.exp(), other.exp())), root, other
-
-    check_session(session)
+    root, other = leaf(2, 2), leaf(2, 2)
+    yield _outcome(lambda: compile(f)(root.exp(), other.exp())), root, other
 
 
-def test_a_second_call_mutates_what_the_first_call_saved():
+@session
+def test_a_second_call_mutates_what_the_first_call_saved(compile):
     def f(x):
         x.t_()
         (x * 2).sum().backward(retain_graph=True)
         x.exp_()
 
-    def session(compile):
-        g = compile(f)
-        root = leaf(2, 2)
-        x = root.clone()
-        for _ in range(2):
-            found = attempt(lambda: g(x))
-            yield isinstance(found, Raised), root
-
-    check_session(session)
+    g = compile(f)
+    root = leaf(2, 2)
+    x = root.clone()
+    for _ in range(2):
+        found = attempt(lambda: g(x))
+        yield isinstance(found, Raised), root
 
 
 def test_a_backward_inside_from_an_argument_to_one_that_is_its_tangent_is_refused():
@@ -134,16 +126,14 @@ def test_a_backward_inside_through_a_custom_view_whose_base_is_written_is_refuse
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_argument_without_gradient_leaves_the_grad_of_the_callers_leaf_none(place):
+@session
+def test_an_argument_without_gradient_leaves_the_grad_of_the_callers_leaf_none(compile, place):
     def f(x, y):
         torch._foreach_mul([x, y, x], 2.0)[place].sum().backward()
 
-    def session(compile):
-        root, other = leaf(3), leaf(3, seed=1)
-        compile(f)(root * 1, other * 1)
-        yield root.grad, other.grad
-
-    check_session(session)
+    root, other = leaf(3), leaf(3, seed=1)
+    compile(f)(root * 1, other * 1)
+    yield root.grad, other.grad
 
 
 def _once(x, y):
@@ -214,23 +204,21 @@ _BEHIND = {
 @pytest.mark.parametrize("behind", _BEHIND)
 @pytest.mark.parametrize("function", _ONWARD, ids=lambda f: f.__name__.strip("_"))
 @pytest.mark.parametrize("hooked", [False, True])
-def test_a_backward_inside_goes_on_to_the_leaves_of_the_callers_graph(function, behind, hooked):
+@session
+def test_a_backward_inside_goes_on_to_the_leaves_of_the_callers_graph(compile, function, behind, hooked):
     hooked = hooked and behind != "a view"  # whose hooks a trace with its base does not know
     if function is _after_a_write and behind == "freed at once":
         hooked = False  # it raises, and then the argument has not yet another history
 
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            root, seen = leaf(3), []
-            x, y = _BEHIND[behind](root)
-            if hooked:
-                x.register_hook(lambda g, seen=seen: seen.append(g.clone()) or g * 3)
-            out = attempt_later(lambda x=x, y=y: compiled(x, y))
-            yield out, root, x, y, seen
-            yield attempt_later(lambda x=x: x.sum().backward()), root, seen
-
-    check_session(session)
+    compiled = compile(function)
+    for _ in range(2):
+        root, seen = leaf(3), []
+        x, y = _BEHIND[behind](root)
+        if hooked:
+            x.register_hook(lambda g, seen=seen: seen.append(g.clone()) or g * 3)
+        out = attempt_later(lambda x=x, y=y: compiled(x, y))
+        yield out, root, x, y, seen
+        yield attempt_later(lambda x=x: x.sum().backward()), root, seen
 
 
 def _by_a_view(x, y):
@@ -305,40 +293,36 @@ _ARGUMENTS = {
 @pytest.mark.parametrize("arguments", _ARGUMENTS.values(), ids=_ARGUMENTS)
 @pytest.mark.parametrize("function", _LEADING, ids=[f.__name__[1:] for f in _LEADING])
 @pytest.mark.parametrize("hooked", [False, True], ids=["", "hooked"])
-def test_a_backward_inside_goes_on_to_other_arguments_and_between_writes(function, arguments, hooked):
+@session
+def test_a_backward_inside_goes_on_to_other_arguments_and_between_writes(compile, function, arguments, hooked):
     if hooked and function is _between_several_writes:
         hooked = False  # a hook on a view is then called after a backward that went on: refused
 
-    def session(compile):
-        compiled = compile(function)
-        for k in range(2):
-            roots, seen = [leaf(3), leaf(3, seed=1)], []
-            if k:
-                for r in roots:
-                    r.grad = torch.ones_like(r)
-            x, y = arguments(*roots)
-            for t in (x, y) if hooked else ():
-                if t.requires_grad:
-                    t.register_hook(lambda g, seen=seen: seen.append(g.clone()))
-            made = attempt_later(lambda x=x, y=y: compiled(x, y))
-            yield made, x, y, [r.grad for r in roots], seen
-            if not isinstance(made, Raised):
-                yield attempt_later(lambda made=made: backward([made])), [r.grad for r in roots]
-
-    check_session(session)
+    compiled = compile(function)
+    for k in range(2):
+        roots, seen = [leaf(3), leaf(3, seed=1)], []
+        if k:
+            for r in roots:
+                r.grad = torch.ones_like(r)
+        x, y = arguments(*roots)
+        for t in (x, y) if hooked else ():
+            if t.requires_grad:
+                t.register_hook(lambda g, seen=seen: seen.append(g.clone()))
+        made = attempt_later(lambda x=x, y=y: compiled(x, y))
+        yield made, x, y, [r.grad for r in roots], seen
+        if not isinstance(made, Raised):
+            yield attempt_later(lambda made=made: backward([made])), [r.grad for r in roots]
 
 
-def test_a_backward_inside_through_a_view_whose_base_is_no_argument():
-    def session(compile):
-        compiled = compile(lambda v: v.backward(torch.ones_like(v)))
+@session
+def test_a_backward_inside_through_a_view_whose_base_is_no_argument(compile):
+    compiled = compile(lambda v: v.backward(torch.ones_like(v)))
+    for _ in range(2):
+        base, seen = leaf(4), []
+        base.register_hook(lambda g, seen=seen: seen.append(g.clone()) or g * 2)
         for _ in range(2):
-            base, seen = leaf(4), []
-            base.register_hook(lambda g, seen=seen: seen.append(g.clone()) or g * 2)
-            for _ in range(2):
-                compiled(base[1:3])
-                yield base, base.grad, seen
-
-    check_session(session)
+            compiled(base[1:3])
+            yield base, base.grad, seen
 
 
 def test_a_backward_inside_to_another_argument_whose_grad_is_used_is_refused():
@@ -405,21 +389,19 @@ _GRADIENTS = {
 @pytest.mark.parametrize("inside", _MODES)
 @pytest.mark.parametrize("gradient", _GRADIENTS)
 @pytest.mark.parametrize("history", _HISTORIES)
-def test_a_backward_into_the_callers_graph_runs_in_the_modes_of_its_call(history, gradient, inside, around):
+@session
+def test_a_backward_into_the_callers_graph_runs_in_the_modes_of_its_call(compile, history, gradient, inside, around):
     def f(x, h):
         with _MODES[inside]():
             x.backward(_GRADIENTS[gradient](x, h))
         return h * 2
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            seen = []
-            a = leaf(2, 2)
-            x = _HISTORIES[history](a, seen)
-            with _MODES[around]():
-                y = compiled(x, plain(2, 2, seed=2) / 7)
-            yield y, a.grad, a.grad.is_inference(), seen
-            yield attempt_later(lambda a=a: (a * 2).sum().backward()), a.grad
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        seen = []
+        a = leaf(2, 2)
+        x = _HISTORIES[history](a, seen)
+        with _MODES[around]():
+            y = compiled(x, plain(2, 2, seed=2) / 7)
+        yield y, a.grad, a.grad.is_inference(), seen
+        yield attempt_later(lambda a=a: (a * 2).sum().backward()), a.grad

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.backward.common import custom
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check_session, leaf, plain, session
 
 
 class Counting(torch.autograd.Function):
@@ -44,19 +44,19 @@ def counting_one_result(x, w, count):
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("asked", [(0,), (1,), (1, 1), (1, 0), (0, 1)])
 @pytest.mark.parametrize("function", [counting_hook, counting_backward, counting_backwards, counting_one_result])
-def test_hooks_and_backwards_that_count_run_only_for_leaves_that_grad_is_asked_for(function, asked, create_graph):
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            leaves = leaf(2, 3), leaf(2, 3, seed=1)
-            count = plain(1)
-            y = compiled(*leaves, count)
-            total = y if isinstance(y, torch.Tensor) else sum(y)
-            for k in asked:
-                ask = partial(torch.autograd.grad, total.sum(), leaves[k], retain_graph=True, create_graph=create_graph)
-                yield attempt_later(ask), count, leaves
-
-    check_session(session)
+@session
+def test_hooks_and_backwards_that_count_run_only_for_leaves_that_grad_is_asked_for(
+    compile, function, asked, create_graph
+):
+    compiled = compile(function)
+    for _ in range(2):
+        leaves = leaf(2, 3), leaf(2, 3, seed=1)
+        count = plain(1)
+        y = compiled(*leaves, count)
+        total = y if isinstance(y, torch.Tensor) else sum(y)
+        for k in asked:
+            ask = partial(torch.autograd.grad, total.sum(), leaves[k], retain_graph=True, create_graph=create_graph)
+            yield attempt_later(ask), count, leaves
 
 
 class Counts(torch.autograd.Function):
@@ -131,51 +131,43 @@ def _product(x):
 
 @pytest.mark.parametrize("make", [_made_for_the_moment, _detached, _product])
 @pytest.mark.parametrize("asked", [False, True])
-def test_effects_before_a_leaf_made_inside_happen_unless_inputs_exclude_that_leaf(does_more, make, asked):
-    def session(compile):
-        x, buffer = leaf(3), plain(3, seed=1)
-        y = compile(lambda x, buffer: x * 3 + does_more(make(x), buffer))(x, buffer)
-        for keeps in (True, False):
-            how = {"inputs": [x]} if asked else {}
-            yield from _moments(lambda k=keeps, h=how: backward([y], retain_graph=k, **h), buffer, x)
-
-    check_session(session)
+@session
+def test_effects_before_a_leaf_made_inside_happen_unless_inputs_exclude_that_leaf(compile, does_more, make, asked):
+    x, buffer = leaf(3), plain(3, seed=1)
+    y = compile(lambda x, buffer: x * 3 + does_more(make(x), buffer))(x, buffer)
+    for keeps in (True, False):
+        how = {"inputs": [x]} if asked else {}
+        yield from _moments(lambda k=keeps, h=how: backward([y], retain_graph=k, **h), buffer, x)
 
 
-def test_effects_happen_where_a_backward_reaches_only_a_leaf_made_inside(does_more):
-    def session(compile):
-        x, buffer = plain(3), plain(3, seed=1)
-        y = compile(lambda x, buffer: x * does_more(_made_for_the_moment(x), buffer))(x, buffer)
-        yield from _moments(lambda: backward([y]), buffer)
-
-    check_session(session)
+@session
+def test_effects_happen_where_a_backward_reaches_only_a_leaf_made_inside(compile, does_more):
+    x, buffer = plain(3), plain(3, seed=1)
+    y = compile(lambda x, buffer: x * does_more(_made_for_the_moment(x), buffer))(x, buffer)
+    yield from _moments(lambda: backward([y]), buffer)
 
 
 @pytest.mark.parametrize("order", ["xy", "yx", "x", "y", "all"])
 @pytest.mark.parametrize("twice", [False, True])
-def test_effects_of_nodes_that_lead_only_to_other_leaves_than_inputs_do_not_happen(does_more, order, twice):
-    def session(compile):
-        x, y, buffer = leaf(3), leaf(3, seed=2), plain(3, seed=1)
-        z = compile(lambda x, y, b: x * 3 + does_more(y, b))(x, y * 1 if twice else y, buffer)
-        for name in ["all"] if order == "all" else order:
-            how = {} if name == "all" else {"inputs": [x if name == "x" else y]}
-            yield from _moments(lambda h=how: backward([z], retain_graph=True, **h), buffer, x, y)
-
-    check_session(session)
+@session
+def test_effects_of_nodes_that_lead_only_to_other_leaves_than_inputs_do_not_happen(compile, does_more, order, twice):
+    x, y, buffer = leaf(3), leaf(3, seed=2), plain(3, seed=1)
+    z = compile(lambda x, y, b: x * 3 + does_more(y, b))(x, y * 1 if twice else y, buffer)
+    for name in ["all"] if order == "all" else order:
+        how = {} if name == "all" else {"inputs": [x if name == "x" else y]}
+        yield from _moments(lambda h=how: backward([z], retain_graph=True, **h), buffer, x, y)
 
 
-def test_effects_before_a_leaf_made_inside_happen_only_for_the_result_that_uses_it(does_more):
+@session
+def test_effects_before_a_leaf_made_inside_happen_only_for_the_result_that_uses_it(compile, does_more):
     def f(x, buffer):
         shared = x.exp()
         return shared * 2, shared + does_more(_made_for_the_moment(x), buffer)
 
-    def session(compile):
-        x, buffer = leaf(3), plain(3, seed=1)
-        a, b = compile(f)(x, buffer)
-        for roots in ([a], [b], [a, b]):
-            yield from _moments(lambda r=roots: backward(r, retain_graph=True), buffer, x)
-
-    check_session(session)
+    x, buffer = leaf(3), plain(3, seed=1)
+    a, b = compile(f)(x, buffer)
+    for roots in ([a], [b], [a, b]):
+        yield from _moments(lambda r=roots: backward(r, retain_graph=True), buffer, x)
 
 
 def test_random_numbers_drawn_in_a_backward():
@@ -194,16 +186,14 @@ def test_random_numbers_drawn_in_a_backward():
     check_session(session)
 
 
-def test_a_backward_draws_random_numbers_that_no_gradient_needs():
+@session
+def test_a_backward_draws_random_numbers_that_no_gradient_needs(compile):
     def draw_and_forget(ctx, g):
         torch.rand(5)
         return g
 
     forgetful = custom(lambda ctx, x: x * 2, draw_and_forget)
 
-    def session(compile):
-        y = compile(forgetful)(leaf(3))
-        backward([y])
-        yield torch.rand(2)
-
-    check_session(session)
+    y = compile(forgetful)(leaf(3))
+    backward([y])
+    yield torch.rand(2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session
 
 BY_NUMBERS = {
     "times": lambda z: z * 2j,
@@ -23,16 +23,14 @@ BY_NUMBERS = {
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("op", BY_NUMBERS)
-def test_products_and_quotients_of_complex_tensors_and_complex_numbers(op, dtype, create_graph):
-    def session(compile):
-        z = leaf(2, dtype=dtype)
-        out = compile(BY_NUMBERS[op])(z.clone())
-        (gradient,) = torch.autograd.grad((out * out).real.sum(), z, create_graph=create_graph)
-        yield out.detach(), gradient
-        if create_graph:
-            yield torch.autograd.grad(gradient.real.sum() + gradient.imag.sum(), z, allow_unused=True)
-
-    check_session(session)
+@session
+def test_products_and_quotients_of_complex_tensors_and_complex_numbers(compile, op, dtype, create_graph):
+    z = leaf(2, dtype=dtype)
+    out = compile(BY_NUMBERS[op])(z.clone())
+    (gradient,) = torch.autograd.grad((out * out).real.sum(), z, create_graph=create_graph)
+    yield out.detach(), gradient
+    if create_graph:
+        yield torch.autograd.grad(gradient.real.sum() + gradient.imag.sum(), z, allow_unused=True)
 
 
 _PRODUCTS = {
@@ -46,35 +44,27 @@ _PRODUCTS = {
 
 
 @pytest.mark.parametrize("function", _PRODUCTS.values(), ids=_PRODUCTS)
-def test_prod_is_differentiated_by_the_formula_for_its_zero_factors(function):
+@session(rtol=1e-5)
+def test_prod_is_differentiated_by_the_formula_for_its_zero_factors(compile, function):
     """By division, with a second derivative that comes by the result, unless a factor is zero."""
 
-    def session(compile):
-        compiled = compile(function)
-        for values in (
-            [[2.0]],
-            [[0.0]],
-            [[1.0, 2.0], [4.0, -8.0]],
-            [[1.0, 0.0], [4.0, -8.0]],
-            [[0.0, 0.0], [4.0, 1.0]],
-        ):
-            x = torch.tensor(values, requires_grad=True)
-            y = compiled(x * 1)
-            calls = []
-            y.register_hook(lambda g, calls=calls: calls.append(g.detach().clone()))
-            cotangent = torch.full_like(y, 2).requires_grad_()
-            (first,) = torch.autograd.grad([y], [x], [cotangent], create_graph=True)
-            yield y, first, first.requires_grad
-            to = [x, cotangent, y]
-            second = torch.autograd.grad([first], to, [torch.ones_like(first)], create_graph=True, allow_unused=True)
-            yield second, calls
-            if second[0] is not None:
-                ones = torch.ones_like(second[0])
-                yield torch.autograd.grad([second[0]], to, [ones], allow_unused=True, retain_graph=True), calls
-            yield attempt_later(lambda y=y, x=x: y.sum().backward()), x.grad
-            yield attempt_later(lambda y=y, x=x: y.sum().backward()), x.grad
-
-    check_session(session, rtol=1e-5)
+    compiled = compile(function)
+    for values in ([[2.0]], [[0.0]], [[1.0, 2.0], [4.0, -8.0]], [[1.0, 0.0], [4.0, -8.0]], [[0.0, 0.0], [4.0, 1.0]]):
+        x = torch.tensor(values, requires_grad=True)
+        y = compiled(x * 1)
+        calls = []
+        y.register_hook(lambda g, calls=calls: calls.append(g.detach().clone()))
+        cotangent = torch.full_like(y, 2).requires_grad_()
+        (first,) = torch.autograd.grad([y], [x], [cotangent], create_graph=True)
+        yield y, first, first.requires_grad
+        to = [x, cotangent, y]
+        second = torch.autograd.grad([first], to, [torch.ones_like(first)], create_graph=True, allow_unused=True)
+        yield second, calls
+        if second[0] is not None:
+            ones = torch.ones_like(second[0])
+            yield torch.autograd.grad([second[0]], to, [ones], allow_unused=True, retain_graph=True), calls
+        yield attempt_later(lambda y=y, x=x: y.sum().backward()), x.grad
+        yield attempt_later(lambda y=y, x=x: y.sum().backward()), x.grad
 
 
 WHOLE = [[2.0, 3.0], [-1.0, 4.0]]
@@ -100,39 +90,35 @@ def _data(values):
 @pytest.mark.parametrize("order", [(WHOLE, WITH_ZERO, FRACTIONS), (WITH_ZERO, WHOLE, WITH_ZERO)], ids=["whole", "zero"])
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_grad_inside_of_prod_chooses_its_formula_in_each_call(create_graph, product, order):
+@session
+def test_grad_inside_of_prod_chooses_its_formula_in_each_call(compile, create_graph, product, order):
     def f(x):
         y = product(x)
         (gradient,) = torch.autograd.grad(y.sum(), [x], create_graph=create_graph)
         return gradient * 2, y
 
-    def session(compile):
-        g = compile(f)
-        for values in order:
-            x = _data(values).requires_grad_()
-            gradient, y = g(x)
-            yield gradient, y
-            for t in (y, gradient):
-                yield isinstance(attempt_later(lambda t=t: t.sum().backward()), Raised), x
-
-    check_session(session)
+    g = compile(f)
+    for values in order:
+        x = _data(values).requires_grad_()
+        gradient, y = g(x)
+        yield gradient, y
+        for t in (y, gradient):
+            yield isinstance(attempt_later(lambda t=t: t.sum().backward()), Raised), x
 
 
 @pytest.mark.parametrize("values", [WHOLE, WITH_ZERO, FRACTIONS], ids=["whole", "zero", "fractions"])
-def test_a_backward_inside_through_two_prods_with_writes_and_random_numbers(values):
+@session
+def test_a_backward_inside_through_two_prods_with_writes_and_random_numbers(compile, values):
     def f(x, counts):
         counts.add_(1)
         noise = torch.rand(2)
         (x.prod() + (x + 1).prod(0).sum()).backward()
         return noise
 
-    def session(compile):
-        g = compile(f)
-        for given in (WHOLE, values, WITH_ZERO):
-            x, counts = _data(given).requires_grad_(), plain(2)
-            yield g(x, counts), x, counts
-
-    check_session(session)
+    g = compile(f)
+    for given in (WHOLE, values, WITH_ZERO):
+        x, counts = _data(given).requires_grad_(), plain(2)
+        yield g(x, counts), x, counts
 
 
 def test_another_formula_of_prod_compiles_again_and_is_no_refusal():
@@ -161,22 +147,20 @@ def _transpose_data(x):
 
 @pytest.mark.parametrize("change", [_swap, _transpose_data], ids=["swap", "data"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["cut", "whole"])
-def test_prod_of_an_argument_that_was_swapped_or_given_other_data(mode, change):
+@session
+def test_prod_of_an_argument_that_was_swapped_or_given_other_data(compile, mode, change):
     def f(x):
         change(x)
         return torch.prod(x, 1)
 
-    def session(compile):
-        x = leaf(2, 3)
-        y = x.clone()
-        with mode():
-            y = y.mT
-        result = compile(f)(y)
-        yield result
-        yield attempt(lambda: backward([result], create_graph=True))
-        yield x.grad
-
-    check_session(session)
+    x = leaf(2, 3)
+    y = x.clone()
+    with mode():
+        y = y.mT
+    result = compile(f)(y)
+    yield result
+    yield attempt(lambda: backward([result], create_graph=True))
+    yield x.grad
 
 
 DECOMPOSED = {

@@ -9,31 +9,29 @@ from torch import nn
 from tests.behaviour.backward.common import calls
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain, session
 from tests.behaviour.shared import seeded
 
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_grad_inside_of_parameters_of_a_captured_module(named, create_graph):
-    def session(compile):
-        net, w = seeded(nn.Sequential(nn.Linear(3, 3), nn.Tanh())), leaf(3, seed=4)
+@session(rtol=1e-5)
+def test_grad_inside_of_parameters_of_a_captured_module(compile, named, create_graph):
+    net, w = seeded(nn.Sequential(nn.Linear(3, 3), nn.Tanh())), leaf(3, seed=4)
 
-        def f(x):
-            loss = (net(x) * w).square().sum()
-            parameters = dict(net.named_parameters()) if named else dict(enumerate(net.parameters()))
-            gradients = torch.autograd.grad(loss, [*parameters.values(), w], create_graph=create_graph)
-            following = [p - 0.5 * g for p, g in zip((*parameters.values(), w), gradients, strict=True)]
-            return loss, following, sum(p.square().sum() for p in following)
+    def f(x):
+        loss = (net(x) * w).square().sum()
+        parameters = dict(net.named_parameters()) if named else dict(enumerate(net.parameters()))
+        gradients = torch.autograd.grad(loss, [*parameters.values(), w], create_graph=create_graph)
+        following = [p - 0.5 * g for p, g in zip((*parameters.values(), w), gradients, strict=True)]
+        return loss, following, sum(p.square().sum() for p in following)
 
-        compiled = compile(f)
-        for k in range(2):
-            loss, following, total = compiled(plain(2, 3, seed=k))
-            total.backward()
-            yield loss, following, total, w.grad, [p.grad for p in net.parameters()]
-
-    check_session(session, rtol=1e-5)
+    compiled = compile(f)
+    for k in range(2):
+        loss, following, total = compiled(plain(2, 3, seed=k))
+        total.backward()
+        yield loss, following, total, w.grad, [p.grad for p in net.parameters()]
 
 
 def test_grad_inside_of_an_argument():
@@ -63,13 +61,11 @@ def test_grad_inside_with_an_unrelated_argument_as_tangent():
     calls(f, lambda: leaf(3) * 2, lambda: leaf(3, seed=1) * 3)
 
 
-def test_grad_inside_of_a_view_argument_by_its_base():
-    def session(compile):
-        compiled = compile(lambda x, y: torch.autograd.grad([y * 2], [x], [y]))
-        base = leaf(2, 3) * 2
-        yield compiled(base, base.t())
-
-    check_session(session)
+@session
+def test_grad_inside_of_a_view_argument_by_its_base(compile):
+    compiled = compile(lambda x, y: torch.autograd.grad([y * 2], [x], [y]))
+    base = leaf(2, 3) * 2
+    yield compiled(base, base.t())
 
 
 _VIEWS = {
@@ -91,7 +87,8 @@ _VIEWS = {
 
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("leads", [False, True], ids=["leaf", "non-leaf"])
-def test_grad_inside_of_any_kind_of_view_argument_by_its_base(create_graph, leads):
+@session
+def test_grad_inside_of_any_kind_of_view_argument_by_its_base(compile, create_graph, leads):
     def f(view, base, g):
         g = g.clone()
         (found,) = torch.autograd.grad([view], [base], [g], create_graph=create_graph)
@@ -99,15 +96,12 @@ def test_grad_inside_of_any_kind_of_view_argument_by_its_base(create_graph, lead
             found.add_(1)
         return g, found
 
-    def session(compile):
-        compiled = compile(f)
-        for view in _VIEWS.values():
-            base = leaf(2, 2)
-            base = base * 2 if leads else base
-            v = view(base)
-            yield attempt(lambda v=v, base=base: compiled(v, base, plain(*v.shape, seed=1)))
-
-    check_session(session)
+    compiled = compile(f)
+    for view in _VIEWS.values():
+        base = leaf(2, 2)
+        base = base * 2 if leads else base
+        v = view(base)
+        yield attempt(lambda v=v, base=base: compiled(v, base, plain(*v.shape, seed=1)))
 
 
 def _only_there(x, y):
@@ -163,21 +157,19 @@ _VIEWS_WRITTEN = (_for_what_is_written_then, "view of a custom Function")  # ref
 
 
 @pytest.mark.parametrize(("function", "led"), [(f, a) for f in _ASKED for a in _LED_TO if (f, a) != _VIEWS_WRITTEN])
-def test_grad_inside_through_the_callers_graph(function, led):
+@session
+def test_grad_inside_through_the_callers_graph(compile, function, led):
     arguments = _LED_TO[led]
 
-    def session(compile):
-        compiled = compile(function)
-        for k in range(2):
-            roots, seen = [leaf(3), leaf(3, seed=1)], []
-            x, y = arguments(*roots)
-            if k and function is not _for_several:  # then a hook on one of them is refused
-                x.register_hook(lambda g, seen=seen: (seen.append(g.clone()), g * 2)[1])
-            made = attempt_later(lambda x=x, y=y: compiled(x, y))
-            yield made, [r.grad for r in roots], seen
-            yield attempt_later(lambda x=x: x.sum().backward()), [r.grad for r in roots], seen
-
-    check_session(session)
+    compiled = compile(function)
+    for k in range(2):
+        roots, seen = [leaf(3), leaf(3, seed=1)], []
+        x, y = arguments(*roots)
+        if k and function is not _for_several:  # then a hook on one of them is refused
+            x.register_hook(lambda g, seen=seen: (seen.append(g.clone()), g * 2)[1])
+        made = attempt_later(lambda x=x, y=y: compiled(x, y))
+        yield made, [r.grad for r in roots], seen
+        yield attempt_later(lambda x=x: x.sum().backward()), [r.grad for r in roots], seen
 
 
 def test_grad_inside_with_create_graph_through_the_callers_graph():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
 
 
 def test_an_unused_input_gets_none():
@@ -20,58 +20,48 @@ def test_a_gradient_cut_by_detach_is_none():
     check(lambda x, y: x.detach() * y, lambda: given(leaf(3), leaf(3)))
 
 
-def test_gradients_accumulate_over_calls():
-    def session(compile):
-        f = compile(lambda x: x * x)
-        x = leaf(3)
-        for _ in range(3):
-            backward([f(x)])
-            yield x
-
-    check_session(session)
+@session
+def test_gradients_accumulate_over_calls(compile):
+    f = compile(lambda x: x * x)
+    x = leaf(3)
+    for _ in range(3):
+        backward([f(x)])
+        yield x
 
 
-def test_several_calls_before_their_backwards():
-    def session(compile):
-        f = compile(lambda x, n: x * x * n)
-        x = leaf(3)
-        outputs = [f(x, plain(3, seed=k)) for k in range(3)]
-        for output in reversed(outputs):
-            backward([output])
-            yield x
-
-    check_session(session)
+@session
+def test_several_calls_before_their_backwards(compile):
+    f = compile(lambda x, n: x * x * n)
+    x = leaf(3)
+    outputs = [f(x, plain(3, seed=k)) for k in range(3)]
+    for output in reversed(outputs):
+        backward([output])
+        yield x
 
 
-def test_a_compiled_function_inside_a_larger_graph():
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
-        f = compile(lambda a, b: (a * b, a + b))
-        p, q = f(x * 2, y + 1)
-        backward([(p * q).sum() * 3])
-        yield x, y
-
-    check_session(session)
+@session
+def test_a_compiled_function_inside_a_larger_graph(compile):
+    x, y = leaf(3), leaf(3, seed=1)
+    f = compile(lambda a, b: (a * b, a + b))
+    p, q = f(x * 2, y + 1)
+    backward([(p * q).sum() * 3])
+    yield x, y
 
 
-def test_grad_of_chosen_inputs():
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
-        out = compile(lambda x, y: (x * y).sum())(x, y)
-        yield torch.autograd.grad(out, [x], retain_graph=True)
-        yield torch.autograd.grad(out, [y]), x, y
-
-    check_session(session)
+@session
+def test_grad_of_chosen_inputs(compile):
+    x, y = leaf(3), leaf(3, seed=1)
+    out = compile(lambda x, y: (x * y).sum())(x, y)
+    yield torch.autograd.grad(out, [x], retain_graph=True)
+    yield torch.autograd.grad(out, [y]), x, y
 
 
-def test_grad_of_an_unused_input_raises_or_is_none_with_allow_unused():
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
-        out = compile(lambda x, y: x.sum())(x, y)
-        yield attempt_later(lambda: torch.autograd.grad(out, [y], retain_graph=True))
-        yield torch.autograd.grad(out, [x, y], allow_unused=True)
-
-    check_session(session)
+@session
+def test_grad_of_an_unused_input_raises_or_is_none_with_allow_unused(compile):
+    x, y = leaf(3), leaf(3, seed=1)
+    out = compile(lambda x, y: x.sum())(x, y)
+    yield attempt_later(lambda: torch.autograd.grad(out, [y], retain_graph=True))
+    yield torch.autograd.grad(out, [x, y], allow_unused=True)
 
 
 def test_an_input_that_only_one_result_depends_on():
@@ -91,7 +81,8 @@ def test_a_gradient_of_zeros_is_zeros_and_not_none():
 
 
 @pytest.mark.parametrize("k", [0, 1])
-def test_the_gradient_of_a_view_argument_through_a_foreach_op(k):
+@session
+def test_the_gradient_of_a_view_argument_through_a_foreach_op(compile, k):
     """Whether such an op keeps the view is found out as if it was written, which is no reason for another history."""
 
     def f(x):
@@ -100,13 +91,10 @@ def test_the_gradient_of_a_view_argument_through_a_foreach_op(k):
         a, b = torch._foreach_mul([x, x], 2)
         return a.clone(), b
 
-    def session(compile):
-        base = leaf(4)
-        x = base[1:]
-        results = compile(f)(x)
-        yield torch.autograd.grad(results[k], (x, base), plain(3), allow_unused=True)
-
-    check_session(session)
+    base = leaf(4)
+    x = base[1:]
+    results = compile(f)(x)
+    yield torch.autograd.grad(results[k], (x, base), plain(3), allow_unused=True)
 
 
 def test_the_gradient_of_eigvals_whose_backward_checks_its_operands():

@@ -5,90 +5,80 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf
+from tests.behaviour.harness import attempt_later, backward, leaf, session
 from tests.behaviour.wrappers import jagged
 
 
-def test_a_second_backward_through_freed_tensors_is_an_error():
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: x * x)(x)
-        yield attempt_later(lambda: backward([y])), x
-        yield attempt_later(lambda: backward([y])), x
-
-    check_session(session)
+@session
+def test_a_second_backward_through_freed_tensors_is_an_error(compile):
+    x = leaf(3)
+    y = compile(lambda x: x * x)(x)
+    yield attempt_later(lambda: backward([y])), x
+    yield attempt_later(lambda: backward([y])), x
 
 
-def test_a_second_backward_where_nothing_was_saved():
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: x * 2 + 1)(x)
-        yield attempt_later(lambda: backward([y])), x
-        yield attempt_later(lambda: backward([y])), x
-
-    check_session(session)
+@session
+def test_a_second_backward_where_nothing_was_saved(compile):
+    x = leaf(3)
+    y = compile(lambda x: x * 2 + 1)(x)
+    yield attempt_later(lambda: backward([y])), x
+    yield attempt_later(lambda: backward([y])), x
 
 
-def test_a_second_backward_with_retain_graph():
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: x * x)(x)
-        backward([y], retain_graph=True)
-        yield x
-        backward([y])
-        yield x
-
-    check_session(session)
+@session
+def test_a_second_backward_with_retain_graph(compile):
+    x = leaf(3)
+    y = compile(lambda x: x * x)(x)
+    backward([y], retain_graph=True)
+    yield x
+    backward([y])
+    yield x
 
 
-def test_a_backward_that_reaches_no_leaf_raises_the_errors_of_its_nodes():
-    def session(compile):
-        def f(x):
-            v = x.clone()
-            v.set_(x)
-            return v
+@session
+def test_a_backward_that_reaches_no_leaf_raises_the_errors_of_its_nodes(compile):
+    def f(x):
+        v = x.clone()
+        v.set_(x)
+        return v
 
-        a = leaf()
-        with torch.no_grad():
-            x = a.t()  # requires grad, but is neither leaf nor connected
-        y = compile(f)(x)
-        yield y.requires_grad
-        yield attempt_later(lambda: y.backward())
-
-    check_session(session)
+    a = leaf()
+    with torch.no_grad():
+        x = a.t()  # requires grad, but is neither leaf nor connected
+    y = compile(f)(x)
+    yield y.requires_grad
+    yield attempt_later(lambda: y.backward())
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("factor", [0, 2.5])
 @pytest.mark.parametrize("by", ["list", "number"])
-def test_a_second_backward_through_what_no_gradient_reads_is_an_error(by: str, factor: float, create_graph: bool):
+@session
+def test_a_second_backward_through_what_no_gradient_reads_is_an_error(
+    compile, by: str, factor: float, create_graph: bool
+):
     def f(x, y):
         with torch.no_grad():
             x.add_(1)
         y.clone()
         return torch._foreach_mul([x], factor)[0] if by == "list" else x * factor
 
-    def session(compile):
-        base = torch.zeros(5)
-        view = base[0]
-        base.requires_grad_()
-        beside = base[4:].detach().requires_grad_()
-        out = compile(f)(view, beside)
-        for _ in range(2):
-            yield attempt_later(lambda: torch.autograd.grad(out, base, create_graph=create_graph, retain_graph=False))
-
-    check_session(session)
+    base = torch.zeros(5)
+    view = base[0]
+    base.requires_grad_()
+    beside = base[4:].detach().requires_grad_()
+    out = compile(f)(view, beside)
+    for _ in range(2):
+        yield attempt_later(lambda: torch.autograd.grad(out, base, create_graph=create_graph, retain_graph=False))
 
 
-def test_grad_with_retain_graph_then_without_then_an_error():
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: x.exp() * x)(x).sum()
-        yield torch.autograd.grad(y, x, retain_graph=True)
-        yield torch.autograd.grad(y, x)
-        yield attempt_later(lambda: torch.autograd.grad(y, x))
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_grad_with_retain_graph_then_without_then_an_error(compile):
+    x = leaf(3)
+    y = compile(lambda x: x.exp() * x)(x).sum()
+    yield torch.autograd.grad(y, x, retain_graph=True)
+    yield torch.autograd.grad(y, x)
+    yield attempt_later(lambda: torch.autograd.grad(y, x))
 
 
 WRITTEN_AND_FREED = {
@@ -105,14 +95,12 @@ WRITTEN_AND_FREED = {
     ("function", "argument"),
     [(f, "plain") for f in WRITTEN_AND_FREED] + [(f, "ragged") for f in WRITTEN_AND_FREED if "view" not in f],
 )
-def test_a_freed_graph_is_the_error_even_if_saved_tensors_were_written(function, argument, kept):
-    def session(compile):
-        x = (leaf(3, 2) if argument == "plain" else jagged(1, 2, grad=True)) * 1
-        y = compile(WRITTEN_AND_FREED[function])(x)
-        torch.autograd.backward(y, torch.ones_like(y), retain_graph=kept)
-        with torch.no_grad():
-            y.mul_(2)
-            x.mul_(3)
-        yield attempt_later(lambda: torch.autograd.backward(y, torch.ones_like(y)))
-
-    check_session(session)
+@session
+def test_a_freed_graph_is_the_error_even_if_saved_tensors_were_written(compile, function, argument, kept):
+    x = (leaf(3, 2) if argument == "plain" else jagged(1, 2, grad=True)) * 1
+    y = compile(WRITTEN_AND_FREED[function])(x)
+    torch.autograd.backward(y, torch.ones_like(y), retain_graph=kept)
+    with torch.no_grad():
+        y.mul_(2)
+        x.mul_(3)
+    yield attempt_later(lambda: torch.autograd.backward(y, torch.ones_like(y)))

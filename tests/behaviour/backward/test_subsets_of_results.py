@@ -8,17 +8,15 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, session
 
 
-def test_outputs_with_disjoint_graphs_are_backpropagated_separately():
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
-        a, b = compile(lambda x, y: (x * x, y * y))(x, y)
-        yield attempt_later(lambda: backward([a])), x, y
-        yield attempt_later(lambda: backward([b])), x, y
-
-    check_session(session)
+@session
+def test_outputs_with_disjoint_graphs_are_backpropagated_separately(compile):
+    x, y = leaf(3), leaf(3, seed=1)
+    a, b = compile(lambda x, y: (x * x, y * y))(x, y)
+    yield attempt_later(lambda: backward([a])), x, y
+    yield attempt_later(lambda: backward([b])), x, y
 
 
 def test_two_outputs_that_share_an_intermediate():
@@ -60,31 +58,27 @@ def _one_squared(x):
         (_one_squared, [0, 1, 1]),
     ],
 )
-def test_results_of_a_custom_function_that_saves_nothing_are_backpropagated_separately(function, order):
-    def session(compile):
-        x = leaf(3)
-        results = compile(function)(x)
-        for k in order:
-            yield attempt_later(lambda k=k: results[k].sum().backward())
-            yield x.grad
-
-    check_session(session)
+@session
+def test_results_of_a_custom_function_that_saves_nothing_are_backpropagated_separately(compile, function, order):
+    x = leaf(3)
+    results = compile(function)(x)
+    for k in order:
+        yield attempt_later(lambda k=k: results[k].sum().backward())
+        yield x.grad
 
 
-def test_results_whose_nodes_depend_on_each_other_in_both_directions():
-    def session(compile):
-        def f(x, y):
-            a = x.exp()
-            b, c = _Two.apply(a)
-            d = b * y
-            return a, d, (c * d).sum(), b, d.exp() * a
+@session
+def test_results_whose_nodes_depend_on_each_other_in_both_directions(compile):
+    def f(x, y):
+        a = x.exp()
+        b, c = _Two.apply(a)
+        d = b * y
+        return a, d, (c * d).sum(), b, d.exp() * a
 
-        x, y = leaf(3), leaf(3, seed=1)
-        results = compile(f)(x, y)
-        backward([r.sum() for r in results])
-        yield x, y
-
-    check_session(session)
+    x, y = leaf(3), leaf(3, seed=1)
+    results = compile(f)(x, y)
+    backward([r.sum() for r in results])
+    yield x, y
 
 
 def by_a_function_that_returns_its_operand(x):
@@ -122,28 +116,28 @@ def by_a_view(x):
     ids=lambda made: made.__name__,
 )
 @pytest.mark.parametrize("with_hook", [False, True], ids=["", "hook"])
-def test_one_part_of_a_split_is_returned_and_results_are_computed_from_others(made, parts, options, roots, with_hook):
+@session
+def test_one_part_of_a_split_is_returned_and_results_are_computed_from_others(
+    compile, made, parts, options, roots, with_hook
+):
     def function(x):
         first, second, third = parts(made(x))
         if with_hook:
             first.register_hook(lambda g: None if g is None else g * 2)
         return first * first, second, third.clone()
 
-    def session(compile):
-        root = leaf(6)
-        x = root.clone() if made is by_a_write else root
-        results = compile(function)(x)
-        yield results
-        given = [torch.ones_like(results[k], requires_grad=True) for k in roots]
-        yield attempt_later(lambda: torch.autograd.backward([results[k] for k in roots], given, **options))
-        yield root.grad
-        if options and root.grad is not None and root.grad.requires_grad:
-            grad = root.grad
-            root.grad = None
-            yield attempt_later(lambda: grad.backward(torch.ones_like(grad)))
-            yield root.grad, [g.grad for g in given]
-
-    check_session(session)
+    root = leaf(6)
+    x = root.clone() if made is by_a_write else root
+    results = compile(function)(x)
+    yield results
+    given = [torch.ones_like(results[k], requires_grad=True) for k in roots]
+    yield attempt_later(lambda: torch.autograd.backward([results[k] for k in roots], given, **options))
+    yield root.grad
+    if options and root.grad is not None and root.grad.requires_grad:
+        grad = root.grad
+        root.grad = None
+        yield attempt_later(lambda: grad.backward(torch.ones_like(grad)))
+        yield root.grad, [g.grad for g in given]
 
 
 class Two(torch.autograd.Function):
@@ -165,21 +159,19 @@ class Two(torch.autograd.Function):
 )
 @pytest.mark.parametrize("use", [torch.sub, torch.mul], ids=["difference", "product"])
 @pytest.mark.parametrize("lead", [lambda x: x, lambda x: x * 1], ids=["leaf", "no leaf"])
-def test_views_of_two_results_of_a_custom_function_are_used_together(view, use, lead):
+@session
+def test_views_of_two_results_of_a_custom_function_are_used_together(compile, view, use, lead):
     def f(x, y):
         a, b = Two.apply(x, y)
         part = view(b)
         return use(view(a), part), part
 
-    def session(compile):
-        x, y = lead(leaf(2, 2)), lead(leaf(2, 2, seed=1))
-        result, part = compile(f)(x, y)
-        seen = []
-        part.register_hook(seen.append)
-        yield torch.autograd.grad(result, [part, x, y], torch.full_like(result, 3), retain_graph=True), seen
-        yield torch.autograd.grad([result, part], [x, y], [torch.ones_like(result), torch.ones_like(part)]), seen
-
-    check_session(session)
+    x, y = lead(leaf(2, 2)), lead(leaf(2, 2, seed=1))
+    result, part = compile(f)(x, y)
+    seen = []
+    part.register_hook(seen.append)
+    yield torch.autograd.grad(result, [part, x, y], torch.full_like(result, 3), retain_graph=True), seen
+    yield torch.autograd.grad([result, part], [x, y], [torch.ones_like(result), torch.ones_like(part)]), seen
 
 
 class _TellsDefined(torch.autograd.Function):
@@ -296,96 +288,84 @@ def _backward(results, which, **options):
 @pytest.mark.parametrize("function", _FUNCTIONS.values(), ids=_FUNCTIONS)
 @pytest.mark.parametrize("keep", [False, True], ids=["freeing", "keeping"])
 @pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
-def test_any_subset_of_results_after_any_other(function, keep, hooked):
-    def session(compile):
-        compiled = compile(function)
-        count = len(function(leaf(3), leaf(3)) if function is not _written_away else "ab")
-        for order in itertools.product(_subsets(count), repeat=2):
-            x, y = leaf(3), leaf(3, seed=1)
-            results = compiled(_Caller.apply(x) * 1, _Caller.apply(y) * 1)
-            seen = []
-            for name, t in [*enumerate(results), ("x", x), ("y", y)] if hooked else ():
-                t.register_hook(lambda g, name=name: seen.append((name, g)))  # noqa: B023  # this round's list
-            for which in order:
-                yield attempt_later(lambda: _backward(results, which, retain_graph=keep))  # noqa: B023  # called now
-                yield x.grad, y.grad, seen
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_any_subset_of_results_after_any_other(compile, function, keep, hooked):
+    compiled = compile(function)
+    count = len(function(leaf(3), leaf(3)) if function is not _written_away else "ab")
+    for order in itertools.product(_subsets(count), repeat=2):
+        x, y = leaf(3), leaf(3, seed=1)
+        results = compiled(_Caller.apply(x) * 1, _Caller.apply(y) * 1)
+        seen = []
+        for name, t in [*enumerate(results), ("x", x), ("y", y)] if hooked else ():
+            t.register_hook(lambda g, name=name: seen.append((name, g)))  # noqa: B023  # this round's list
+        for which in order:
+            yield attempt_later(lambda: _backward(results, which, retain_graph=keep))  # noqa: B023  # called now
+            yield x.grad, y.grad, seen
 
 
 @pytest.mark.parametrize("function", _FUNCTIONS.values(), ids=_FUNCTIONS)
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "non-leaves"])
-def test_second_and_third_derivatives_of_any_subset_of_results(function, leaves):
+@session(rtol=1e-9)
+def test_second_and_third_derivatives_of_any_subset_of_results(compile, function, leaves):
     if leaves and function is _written_away:
         pytest.skip("a leaf cannot be written")
 
-    def session(compile):
-        compiled = compile(function)
-        count = len(function(leaf(3), leaf(3)) if function is not _written_away else "ab")
-        for which in _subsets(count):
-            x, y = leaf(3, dtype=torch.float64), leaf(3, seed=1, dtype=torch.float64)
-            results = compiled(x, y) if leaves else compiled(x * 1, y * 1)
-            roots = [results[k] for k in which]
-            tangents = [torch.full_like(r, 1.0 + k).requires_grad_() for k, r in enumerate(roots)]
+    compiled = compile(function)
+    count = len(function(leaf(3), leaf(3)) if function is not _written_away else "ab")
+    for which in _subsets(count):
+        x, y = leaf(3, dtype=torch.float64), leaf(3, seed=1, dtype=torch.float64)
+        results = compiled(x, y) if leaves else compiled(x * 1, y * 1)
+        roots = [results[k] for k in which]
+        tangents = [torch.full_like(r, 1.0 + k).requires_grad_() for k, r in enumerate(roots)]
 
-            def derive(of, wanted):
-                found = torch.autograd.grad(of, wanted, create_graph=True, allow_unused=True)
-                return found, sum((g**2).sum() for g in found if g is not None)
+        def derive(of, wanted):
+            found = torch.autograd.grad(of, wanted, create_graph=True, allow_unused=True)
+            return found, sum((g**2).sum() for g in found if g is not None)
 
-            def thrice():
-                given = sum((r * t).sum() for r, t in zip(roots, tangents, strict=True))  # noqa: B023  # called now
-                first, norm = derive(given, [x, y])  # noqa: B023
-                second, norm = derive(norm, [x, y, *tangents])  # noqa: B023
-                norm.backward()
-                return first, second
+        def thrice():
+            given = sum((r * t).sum() for r, t in zip(roots, tangents, strict=True))  # noqa: B023  # called now
+            first, norm = derive(given, [x, y])  # noqa: B023
+            second, norm = derive(norm, [x, y, *tangents])  # noqa: B023
+            norm.backward()
+            return first, second
 
-            yield attempt_later(thrice)
-            yield x.grad, y.grad
-
-    check_session(session, rtol=1e-9)
+        yield attempt_later(thrice)
+        yield x.grad, y.grad
 
 
-def test_a_shared_node_that_saved_nothing_is_run_twice():
-    def session(compile):
-        x = leaf(3)
-        a, b = compile(lambda x: ((y := x * 2) + 1, y * 3))(x)
-        yield attempt_later(lambda: backward([a])), x
-        yield attempt_later(lambda: backward([b])), x
-        yield attempt_later(lambda: backward([a])), x
-
-    check_session(session)
+@session
+def test_a_shared_node_that_saved_nothing_is_run_twice(compile):
+    x = leaf(3)
+    a, b = compile(lambda x: ((y := x * 2) + 1, y * 3))(x)
+    yield attempt_later(lambda: backward([a])), x
+    yield attempt_later(lambda: backward([b])), x
+    yield attempt_later(lambda: backward([a])), x
 
 
-def test_a_shared_node_that_saved_something_is_an_error_the_second_time():
-    def session(compile):
-        x = leaf(3)
-        a, b = compile(lambda x: ((y := x * x) + 1, y * 3))(x)
-        yield attempt_later(lambda: backward([a]))
-        yield attempt_later(lambda: backward([b]))
-
-    check_session(session)
+@session
+def test_a_shared_node_that_saved_something_is_an_error_the_second_time(compile):
+    x = leaf(3)
+    a, b = compile(lambda x: ((y := x * x) + 1, y * 3))(x)
+    yield attempt_later(lambda: backward([a]))
+    yield attempt_later(lambda: backward([b]))
 
 
-def test_results_with_and_without_shared_nodes_in_any_order():
-    def session(compile):
-        def f(x, y):
-            s = x * y
-            return s * x, s + 1, y * y, y + 2
+@session
+def test_results_with_and_without_shared_nodes_in_any_order(compile):
+    def f(x, y):
+        s = x * y
+        return s * x, s + 1, y * y, y + 2
 
-        for order in itertools.permutations(range(4), 3):
-            x, y = leaf(3), leaf(3, seed=1)
-            outputs = compile(f)(x, y)
-            yield [attempt_later(lambda root=outputs[k]: backward([root])) for k in order]
-
-    check_session(session)
+    for order in itertools.permutations(range(4), 3):
+        x, y = leaf(3), leaf(3, seed=1)
+        outputs = compile(f)(x, y)
+        yield [attempt_later(lambda root=outputs[k]: backward([root])) for k in order]
 
 
-def test_a_backward_through_an_input_that_is_returned():
-    def session(compile):
-        root = leaf(3)
-        x = root * root
-        y, z = compile(lambda x: (x, x * 2))(x)
-        yield attempt_later(lambda: backward([y])), root
-        yield attempt_later(lambda: backward([z])), root
-
-    check_session(session)
+@session
+def test_a_backward_through_an_input_that_is_returned(compile):
+    root = leaf(3)
+    x = root * root
+    y, z = compile(lambda x: (x, x * 2))(x)
+    yield attempt_later(lambda: backward([y])), root
+    yield attempt_later(lambda: backward([z])), root

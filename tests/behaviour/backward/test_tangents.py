@@ -5,20 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+from tests.behaviour.harness import attempt_later, leaf, plain, session
 
 
-def test_a_transposed_or_expanded_tangent():
-    def session(compile):
-        x = leaf(2, 3)
-        y = compile(lambda x: x * x)(x)
-        y.backward(plain(3, 2).t())
-        yield x
-        y = compile(lambda x: x * x)(x)
-        y.backward(plain(1, 1).expand(2, 3))
-        yield x
-
-    check_session(session)
+@session
+def test_a_transposed_or_expanded_tangent(compile):
+    x = leaf(2, 3)
+    y = compile(lambda x: x * x)(x)
+    y.backward(plain(3, 2).t())
+    yield x
+    y = compile(lambda x: x * x)(x)
+    y.backward(plain(1, 1).expand(2, 3))
+    yield x
 
 
 LAYOUTS = {
@@ -43,92 +41,78 @@ LAYOUTS = {
     ],
     ids=["product", "view", "sum", "permuted"],
 )
-def test_a_tangent_of_any_layout(function):
-    def session(compile):
-        f = compile(function)
-        for make in LAYOUTS.values():
-            x = leaf(2, 3, 4, 4)
-            y = f(x)
-            y.backward(make().reshape(2, 3, 16).reshape(y.shape) if y.shape != (2, 3, 4, 4) else make())
-            yield x, x.grad.stride()
-
-    check_session(session)
+@session
+def test_a_tangent_of_any_layout(compile, function):
+    f = compile(function)
+    for make in LAYOUTS.values():
+        x = leaf(2, 3, 4, 4)
+        y = f(x)
+        y.backward(make().reshape(2, 3, 16).reshape(y.shape) if y.shape != (2, 3, 4, 4) else make())
+        yield x, x.grad.stride()
 
 
-def test_a_tangent_of_a_channels_last_output():
-    def session(compile):
-        f = compile(lambda x: x.contiguous(memory_format=torch.channels_last) * 2)
-        for make in LAYOUTS.values():
-            x = leaf(2, 3, 4, 4)
-            f(x).backward(make())
-            yield x, x.grad.stride()
-
-    check_session(session)
+@session
+def test_a_tangent_of_a_channels_last_output(compile):
+    f = compile(lambda x: x.contiguous(memory_format=torch.channels_last) * 2)
+    for make in LAYOUTS.values():
+        x = leaf(2, 3, 4, 4)
+        f(x).backward(make())
+        yield x, x.grad.stride()
 
 
-def test_the_layout_of_a_gradient_follows_its_leaf():
-    def session(compile):
-        f = compile(lambda x: (x * x).sum())
-        for make in list(LAYOUTS.values())[:3]:
-            x = make().requires_grad_()
-            f(x).backward()
-            yield x, x.grad.stride()
-
-    check_session(session)
+@session
+def test_the_layout_of_a_gradient_follows_its_leaf(compile):
+    f = compile(lambda x: (x * x).sum())
+    for make in list(LAYOUTS.values())[:3]:
+        x = make().requires_grad_()
+        f(x).backward()
+        yield x, x.grad.stride()
 
 
-def test_a_complex_tangent_with_the_conjugate_bit():
-    def session(compile):
-        f = compile(lambda x: x * x)
-        for make in (lambda: plain(3, dtype=torch.complex64), lambda: plain(3, dtype=torch.complex64).conj()):
-            x = leaf(3, dtype=torch.complex64)
-            f(x).backward(make())
-            yield x
-
-    check_session(session)
+@session
+def test_a_complex_tangent_with_the_conjugate_bit(compile):
+    f = compile(lambda x: x * x)
+    for make in (lambda: plain(3, dtype=torch.complex64), lambda: plain(3, dtype=torch.complex64).conj()):
+        x = leaf(3, dtype=torch.complex64)
+        f(x).backward(make())
+        yield x
 
 
-def test_an_empty_tangent_with_the_conjugate_or_negative_bit():
-    def session(compile):
-        parts = compile(lambda x, y: torch.complex(x, y))
-        for make in (lambda: plain(0, 2, dtype=torch.complex64).conj(), lambda: plain(0, 2, dtype=torch.complex64)):
-            x, y = leaf(0, 2), leaf(0, 2)
-            z = parts(x, y)
-            z.backward(make(), retain_graph=True)
-            z.conj().backward(make())
-            yield x, y
-        x, y = leaf(0), plain(0, dtype=torch.complex64).conj().imag
-        compile(lambda x: x.exp())(x).backward(y)
+@session
+def test_an_empty_tangent_with_the_conjugate_or_negative_bit(compile):
+    parts = compile(lambda x, y: torch.complex(x, y))
+    for make in (lambda: plain(0, 2, dtype=torch.complex64).conj(), lambda: plain(0, 2, dtype=torch.complex64)):
+        x, y = leaf(0, 2), leaf(0, 2)
+        z = parts(x, y)
+        z.backward(make(), retain_graph=True)
+        z.conj().backward(make())
         yield x, y
+    x, y = leaf(0), plain(0, dtype=torch.complex64).conj().imag
+    compile(lambda x: x.exp())(x).backward(y)
+    yield x, y
 
-    check_session(session)
 
-
-def test_a_tangent_of_another_dtype_or_shape_is_eagers_error():
-    def session(compile):
-        f = compile(lambda x: x * x)
-        for make in (lambda: plain(3, dtype=torch.float64), lambda: plain(1), lambda: plain(4), lambda: plain(1, 3)):
-            x = leaf(3)
-            y = f(x)
-            yield attempt_later(lambda y=y, make=make: y.backward(make())), x
-
-    check_session(session)
+@session
+def test_a_tangent_of_another_dtype_or_shape_is_eagers_error(compile):
+    f = compile(lambda x: x * x)
+    for make in (lambda: plain(3, dtype=torch.float64), lambda: plain(1), lambda: plain(4), lambda: plain(1, 3)):
+        x = leaf(3)
+        y = f(x)
+        yield attempt_later(lambda y=y, make=make: y.backward(make())), x
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_an_empty_tangent_has_the_strides_it_is_given(warm):
+@session
+def test_an_empty_tangent_has_the_strides_it_is_given(compile, warm):
     """Eager takes it for contiguous, whatever its strides, and then minds them."""
 
-    def session(compile):
-        f = compile(lambda x: torch.view_as_real(x.clone()))
-        if warm:
-            f(leaf(0, dtype=torch.complex64))
-        x = leaf(0, dtype=torch.complex64)
-        out = f(x)
-        yield attempt_later(lambda: out.backward(torch.ones((), device=x.device).expand(0, 2)))
-        yield x.grad
-
-    check_session(session)
+    f = compile(lambda x: torch.view_as_real(x.clone()))
+    if warm:
+        f(leaf(0, dtype=torch.complex64))
+    x = leaf(0, dtype=torch.complex64)
+    out = f(x)
+    yield attempt_later(lambda: out.backward(torch.ones((), device=x.device).expand(0, 2)))
+    yield x.grad
 
 
 _TO_NOTHING = {
@@ -149,20 +133,18 @@ _LYING = {
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("lies", _LYING.values(), ids=_LYING)
 @pytest.mark.parametrize("function", _TO_NOTHING.values(), ids=_TO_NOTHING)
-def test_the_strides_of_an_empty_gradient_follow_those_of_the_tangent(function, lies, create_graph):
+@session
+def test_the_strides_of_an_empty_gradient_follow_those_of_the_tangent(compile, function, lies, create_graph):
     """A view as complex numbers minds."""
 
-    def session(compile):
-        start = torch.ones(0, dtype=torch.complex64, requires_grad=True)
-        x = torch.view_as_real(start)
-        y = compile(function)(x)
-        given = lies(y)
-        (gradient,) = torch.autograd.grad([y], [x], [given], retain_graph=True, create_graph=create_graph)
-        yield gradient, gradient.stride()
-        yield attempt_later(lambda: y.backward(given))
-        yield start.grad
-
-    check_session(session)
+    start = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+    x = torch.view_as_real(start)
+    y = compile(function)(x)
+    given = lies(y)
+    (gradient,) = torch.autograd.grad([y], [x], [given], retain_graph=True, create_graph=create_graph)
+    yield gradient, gradient.stride()
+    yield attempt_later(lambda: y.backward(given))
+    yield start.grad
 
 
 def _of_a_written_base(x):
@@ -194,25 +176,25 @@ _OF_WRITTEN = {
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("lies", _LYING.values(), ids=_LYING)
 @pytest.mark.parametrize(("function", "prepare"), _OF_WRITTEN.values(), ids=_OF_WRITTEN)
-def test_the_strides_of_an_empty_tangent_decide_an_error_of_view_as_complex(function, prepare, lies, create_graph):
+@session
+def test_the_strides_of_an_empty_tangent_decide_an_error_of_view_as_complex(
+    compile, function, prepare, lies, create_graph
+):
     """What is a view of a written base gives it zeros where it has no elements, whatever its own gradient is."""
 
-    def session(compile):
-        x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
-        out = compile(function)(prepare(x))
-        out = out if isinstance(out, tuple) else (out,)
-        tangents = [lies(y) for y in out]
-        for roots in (slice(None), slice(1), slice(1, 2)):
-            yield attempt_later(
-                lambda roots=roots: torch.autograd.grad(
-                    out[roots], [x], tangents[roots], retain_graph=True, create_graph=create_graph, allow_unused=True
-                )
+    x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+    out = compile(function)(prepare(x))
+    out = out if isinstance(out, tuple) else (out,)
+    tangents = [lies(y) for y in out]
+    for roots in (slice(None), slice(1), slice(1, 2)):
+        yield attempt_later(
+            lambda roots=roots: torch.autograd.grad(
+                out[roots], [x], tangents[roots], retain_graph=True, create_graph=create_graph, allow_unused=True
             )
-        for y in out:
-            yield attempt_later(lambda y=y: y.abs().sum().backward(retain_graph=True, create_graph=create_graph))
-            yield x.grad
-
-    check_session(session)
+        )
+    for y in out:
+        yield attempt_later(lambda y=y: y.abs().sum().backward(retain_graph=True, create_graph=create_graph))
+        yield x.grad
 
 
 _LAZILY = {
@@ -225,15 +207,13 @@ _LAZILY = {
 @pytest.mark.parametrize("lazy", [torch.conj, lambda t: t.conj().imag, lambda t: t], ids=["conj", "neg", "plain"])
 @pytest.mark.parametrize("lies", _LAZILY.values(), ids=_LAZILY)
 @pytest.mark.parametrize("rows", [1, 2])
-def test_the_strides_of_an_empty_gradient_by_a_conjugated_or_negated_tangent(rows, lies, lazy):
+@session
+def test_the_strides_of_an_empty_gradient_by_a_conjugated_or_negated_tangent(compile, rows, lies, lazy):
     def f(x):
         y = x.unsqueeze(-2).expand(rows, 2, 0).sum(-1) * 2
         return y, y.real
 
-    def session(compile):
-        x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
-        y, part = compile(f)(x)
-        given = lazy(lies(y))
-        yield torch.autograd.grad([y if given.is_complex() else part], [x], [given])
-
-    check_session(session)
+    x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+    y, part = compile(f)(x)
+    given = lazy(lies(y))
+    yield torch.autograd.grad([y if given.is_complex() else part], [x], [given])

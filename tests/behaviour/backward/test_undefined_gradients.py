@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, Recorder, attempt_later, backward, check, check_session, given, leaf
+from tests.behaviour.harness import Given, Recorder, attempt_later, backward, check, given, leaf, session
 from tests.behaviour.shared import INF, GivesNothing
 
 
@@ -27,33 +27,29 @@ def test_an_input_that_no_defined_tangent_reaches_gets_none(subset: list[int]):
     )
 
 
-def test_each_set_of_defined_tangents_on_one_compiled_function():
-    def session(compile):
-        f = compile(lambda x, y: (x * y, y * 2, x + 1))
-        for subset in ([0], [0, 1], [2], [1, 2], [0]):
-            x, y = leaf(3), leaf(3, seed=1)
-            outputs = f(x, y)
-            backward([outputs[k] for k in subset])
-            yield x, y
-
-    check_session(session)
+@session
+def test_each_set_of_defined_tangents_on_one_compiled_function(compile):
+    f = compile(lambda x, y: (x * y, y * 2, x + 1))
+    for subset in ([0], [0, 1], [2], [1, 2], [0]):
+        x, y = leaf(3), leaf(3, seed=1)
+        outputs = f(x, y)
+        backward([outputs[k] for k in subset])
+        yield x, y
 
 
-def test_attention_of_a_returned_intermediate_that_gets_an_undefined_gradient():
+@session(rtol=1e-5)
+def test_attention_of_a_returned_intermediate_that_gets_an_undefined_gradient(compile):
     def f(w, x):
         q = (w * x).sin()
         h = torch.nn.functional.scaled_dot_product_attention(q, q, q)
         return torch.nn.functional.scaled_dot_product_attention(w * 2, h, h).sum(), h
 
-    def session(compile):
-        compiled = compile(f)
-        for roots in ((0,), (1,), (0, 1)):
-            w, x = leaf(1, 1, 3, 4), leaf(1, 1, 3, 4, seed=1)
-            out = compiled(w, x)
-            gradients = [torch.ones_like(out[k]) for k in roots]
-            yield torch.autograd.grad([out[k] for k in roots], [w, x], gradients), out
-
-    check_session(session, rtol=1e-5)
+    compiled = compile(f)
+    for roots in ((0,), (1,), (0, 1)):
+        w, x = leaf(1, 1, 3, 4), leaf(1, 1, 3, 4, seed=1)
+        out = compiled(w, x)
+        gradients = [torch.ones_like(out[k]) for k in roots]
+        yield torch.autograd.grad([out[k] for k in roots], [w, x], gradients), out
 
 
 class _OfTheFirst(torch.autograd.Function):
@@ -94,7 +90,8 @@ CASES = [(k, first) for k in BEHIND for first in ("backward", "write", "both") i
 
 @pytest.mark.parametrize(("behind", "first"), CASES)
 @pytest.mark.parametrize("beside", [False, True])
-def test_a_node_that_was_freed_or_whose_saved_tensor_was_written_gets_no_gradient(behind, beside, first):
+@session
+def test_a_node_that_was_freed_or_whose_saved_tensor_was_written_gets_no_gradient(compile, behind, beside, first):
     """A write through a view is not even looked at then."""
 
     def f(x):
@@ -102,18 +99,15 @@ def test_a_node_that_was_freed_or_whose_saved_tensor_was_written_gets_no_gradien
         z = _OfTheFirst.apply(x, y)
         return (z, y, y.exp()) if beside else (z, y)
 
-    def session(compile):
-        x = leaf(2)
-        z, y, *_ = compile(f)(x)
-        if first != "write":
-            y.sum().backward()
-        if first != "backward":
-            with torch.no_grad():
-                x.add_(1)
-                y.add_(1)
-        yield attempt_later(lambda: z.sum().backward()), x.grad
-
-    check_session(session)
+    x = leaf(2)
+    z, y, *_ = compile(f)(x)
+    if first != "write":
+        y.sum().backward()
+    if first != "backward":
+        with torch.no_grad():
+            x.add_(1)
+            y.add_(1)
+    yield attempt_later(lambda: z.sum().backward()), x.grad
 
 
 class GivesNothingToTheSecond(torch.autograd.Function):
@@ -152,24 +146,22 @@ def _by_a_view(x, y):
 @pytest.mark.parametrize("keep", [False, True], ids=["freeing", "keeping"])
 @pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
 @pytest.mark.parametrize("written", ["nothing", "x", "y", "1"])
-def test_nodes_with_undefined_gradients_are_freed_checked_and_call_hooks(function, keep, hooked, written):
-    def session(compile):
-        x, y = leaf(2, 2), leaf(2, 2, seed=1)
-        results = compile(function)(x, y)
-        calls = []
-        for k, t in enumerate(results if hooked else ()):
-            t.register_hook(lambda g, k=k: calls.append((k, g is None)))
-        if written != "nothing":
-            with torch.no_grad():
-                (x if written == "x" else y if written == "y" else results[1]).mul_(2)
-        for which in (0, 1, 0, -1):
-            found = attempt_later(lambda which=which: results[which].sum().backward(retain_graph=keep))
-            yield found is None, calls
-            if found is not None:  # what has arrived by then, and what is objected to first, is a matter of order
-                x.grad = y.grad = None
-            yield x, y
-
-    check_session(session)
+@session
+def test_nodes_with_undefined_gradients_are_freed_checked_and_call_hooks(compile, function, keep, hooked, written):
+    x, y = leaf(2, 2), leaf(2, 2, seed=1)
+    results = compile(function)(x, y)
+    calls = []
+    for k, t in enumerate(results if hooked else ()):
+        t.register_hook(lambda g, k=k: calls.append((k, g is None)))
+    if written != "nothing":
+        with torch.no_grad():
+            (x if written == "x" else y if written == "y" else results[1]).mul_(2)
+    for which in (0, 1, 0, -1):
+        found = attempt_later(lambda which=which: results[which].sum().backward(retain_graph=keep))
+        yield found is None, calls
+        if found is not None:  # what has arrived by then, and what is objected to first, is a matter of order
+            x.grad = y.grad = None
+        yield x, y
 
 
 @pytest.mark.parametrize(
@@ -188,22 +180,20 @@ def test_an_undefined_tangent_does_not_make_nan_of_zero_times_infinity(poison, s
     check(lambda x: (poison(x), x * 2), lambda: given(leaf(3)), backward=subset)
 
 
-def test_every_subset_of_four_tangents():
+@session
+def test_every_subset_of_four_tangents(compile):
     def f(x, y, z):
         shared = x * y
         return shared * 2, shared.sum() + z, y * INF, z.exp() * 0
 
-    def session(compile):
-        compiled = compile(f)
-        for size in range(5):
-            for subset in itertools.combinations(range(4), size):
-                x, y, z = leaf(3), leaf(3, seed=1), leaf(3, seed=2)
-                outputs = compiled(x, y, z)
-                if subset:
-                    backward([outputs[k] for k in subset])
-                yield subset, x, y, z
-
-    check_session(session)
+    compiled = compile(f)
+    for size in range(5):
+        for subset in itertools.combinations(range(4), size):
+            x, y, z = leaf(3), leaf(3, seed=1), leaf(3, seed=2)
+            outputs = compiled(x, y, z)
+            if subset:
+                backward([outputs[k] for k in subset])
+            yield subset, x, y, z
 
 
 def test_each_set_of_defined_tangents_is_compiled_once():
@@ -296,37 +286,38 @@ def written(x, y, materializes):
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("materializes", [False, True])
 @pytest.mark.parametrize("function", [first, both, behind, beside_one, written])
-def test_a_custom_function_gets_an_undefined_gradient_of_another(function, materializes, create_graph, order, given):
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
+@session
+def test_a_custom_function_gets_an_undefined_gradient_of_another(
+    compile, function, materializes, create_graph, order, given
+):
+    x, y = leaf(3), leaf(3, seed=1)
 
-        def f(x, y):
-            results = function(x, y, materializes)
-            return GivesNothing.apply(results[0], y), *results
+    def f(x, y):
+        results = function(x, y, materializes)
+        return GivesNothing.apply(results[0], y), *results
 
-        results = compile(f)(x, y)
-        wanted = [results[k] for k in given if k < len(results)]
+    results = compile(f)(x, y)
+    wanted = [results[k] for k in given if k < len(results)]
 
-        def gradients(of):
-            return torch.autograd.grad(
-                of, [x, y], [torch.ones_like(r) for r in of], retain_graph=True, create_graph=create_graph,
-                allow_unused=True,
-            )  # fmt: skip
+    def gradients(of):
+        return torch.autograd.grad(
+            of, [x, y], [torch.ones_like(r) for r in of], retain_graph=True, create_graph=create_graph,
+            allow_unused=True,
+        )  # fmt: skip
 
-        for of in ([wanted, results[:1]], [results[:1], wanted])[order]:
-            found = gradients(of)
-            yield found
-            more = [g for g in found if g is not None and g.requires_grad]
-            if more:
-                yield gradients(more)
-        yield attempt_later(lambda: wanted[0].sum().backward())
-        yield attempt_later(lambda: wanted[0].sum().backward())
-        yield x.grad, y.grad
-
-    check_session(session)
+    for of in ([wanted, results[:1]], [results[:1], wanted])[order]:
+        found = gradients(of)
+        yield found
+        more = [g for g in found if g is not None and g.requires_grad]
+        if more:
+            yield gradients(more)
+    yield attempt_later(lambda: wanted[0].sum().backward())
+    yield attempt_later(lambda: wanted[0].sum().backward())
+    yield x.grad, y.grad
 
 
-def test_a_returned_operand_that_is_dropped_gets_an_undefined_gradient():
+@session
+def test_a_returned_operand_that_is_dropped_gets_an_undefined_gradient(compile):
     class AndItself(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, gives):
@@ -337,19 +328,16 @@ def test_a_returned_operand_that_is_dropped_gets_an_undefined_gradient():
         def backward(ctx, g, h):
             return (g + h if ctx.gives else None), None
 
-    def session(compile):
-        x = leaf(3)
+    x = leaf(3)
 
-        def f(x):
-            a, b = AndItself.apply(x.clone(), True)
-            return AndItself.apply(a, False)[0], b
+    def f(x):
+        a, b = AndItself.apply(x.clone(), True)
+        return AndItself.apply(a, False)[0], b
 
-        a, b = compile(f)(x)
-        yield torch.autograd.grad(a, x, torch.ones(3), retain_graph=True, allow_unused=True)
-        yield torch.autograd.grad(b, x, torch.ones(3), retain_graph=True)
-        yield torch.autograd.grad([a, b], x, [torch.ones(3), torch.ones(3)])
-
-    check_session(session)
+    a, b = compile(f)(x)
+    yield torch.autograd.grad(a, x, torch.ones(3), retain_graph=True, allow_unused=True)
+    yield torch.autograd.grad(b, x, torch.ones(3), retain_graph=True)
+    yield torch.autograd.grad([a, b], x, [torch.ones(3), torch.ones(3)])
 
 
 WRITES = {
@@ -365,27 +353,25 @@ PLACES = {"itself": lambda x: x, "what is computed of it": lambda x: x * 1, "a v
 @pytest.mark.parametrize("way", ["backward", "gradients", "others", "inputs"])
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_an_in_place_op_that_gets_an_undefined_gradient(write, place, way, then):
+@session
+def test_an_in_place_op_that_gets_an_undefined_gradient(compile, write, place, way, then):
     def f(x, y):
         t = place(x)
         write(t, y[: len(t)])
         return t, torch._foreach_mul([t, y], 2)[1]
 
-    def session(compile):
-        root, y = leaf(3), leaf(3, seed=1).requires_grad_(way in ("others", "inputs"))
-        x = root * 1
-        _, result = compile(f)(x, y)
-        if then == "a write":
-            with torch.no_grad():
-                x.add_(1)
-        ones = torch.ones_like(result)
-        if way == "backward":
-            yield attempt_later(lambda: result.backward(ones))
-        elif way == "inputs":
-            yield attempt_later(lambda: result.backward(ones, inputs=[y]))
-        else:
-            wanted = root if way == "gradients" else y
-            yield attempt_later(lambda: torch.autograd.grad(result, wanted, ones, allow_unused=True))
-        yield root.grad, y.grad
-
-    check_session(session)
+    root, y = leaf(3), leaf(3, seed=1).requires_grad_(way in ("others", "inputs"))
+    x = root * 1
+    _, result = compile(f)(x, y)
+    if then == "a write":
+        with torch.no_grad():
+            x.add_(1)
+    ones = torch.ones_like(result)
+    if way == "backward":
+        yield attempt_later(lambda: result.backward(ones))
+    elif way == "inputs":
+        yield attempt_later(lambda: result.backward(ones, inputs=[y]))
+    else:
+        wanted = root if way == "gradients" else y
+        yield attempt_later(lambda: torch.autograd.grad(result, wanted, ones, allow_unused=True))
+    yield root.grad, y.grad

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Compile, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Compile, attempt_later, backward, check, check_session, given, leaf, plain, session
 from tests.behaviour.shared import ENTRIES, again, arguments, batches, linear, parameter_gradients, seeded, state
 
 
@@ -58,41 +58,38 @@ def reentrant(request) -> bool:
     return request.param
 
 
-def test_checkpointed_dropout_draws_the_same_numbers_again(reentrant: bool):
+@session
+def test_checkpointed_dropout_draws_the_same_numbers_again(compile, reentrant: bool):
     def f(x, w):
         y = checkpoint(lambda x, w: F.dropout(x * w, 0.5) * x, x, w, use_reentrant=reentrant)
         return y * torch.rand(8)
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(3):
-            x, w = leaf(8), leaf(8, seed=1)
-            y = compiled(x, w)
-            torch.rand(3)
-            backward([y])
-            yield y, x, w, torch.rand(2)
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(3):
+        x, w = leaf(8), leaf(8, seed=1)
+        y = compiled(x, w)
+        torch.rand(3)
+        backward([y])
+        yield y, x, w, torch.rand(2)
 
 
-def test_checkpointed_dropout_without_preserve_rng_state_draws_other_numbers(reentrant: bool):
+@session
+def test_checkpointed_dropout_without_preserve_rng_state_draws_other_numbers(compile, reentrant: bool):
     """Then the recomputation draws other numbers, and from the caller's stream."""
 
     def f(x):
         return checkpoint(lambda x: F.dropout(x, 0.5) * x, x, use_reentrant=reentrant, preserve_rng_state=False)
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(3):
-            x = leaf(8)
-            y = compiled(x)
-            backward([y])
-            yield y, x, torch.rand(2)
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(3):
+        x = leaf(8)
+        y = compiled(x)
+        backward([y])
+        yield y, x, torch.rand(2)
 
 
-def test_three_checkpoints_in_a_row(reentrant: bool):
+@session
+def test_three_checkpoints_in_a_row(compile, reentrant: bool):
     def block(x, w):
         return F.dropout((x * w).relu(), 0.3) + x
 
@@ -101,14 +98,11 @@ def test_three_checkpoints_in_a_row(reentrant: bool):
             x = checkpoint(block, x, w, use_reentrant=reentrant)
         return x.sum()
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            x, w = leaf(8), leaf(8, seed=1)
-            backward([compiled(x * 1, w)])
-            yield x, w, torch.rand(1)
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        x, w = leaf(8), leaf(8, seed=1)
+        backward([compiled(x * 1, w)])
+        yield x, w, torch.rand(1)
 
 
 class Net(nn.Module):
@@ -127,21 +121,19 @@ class Net(nn.Module):
         return x
 
 
-def test_checkpointed_blocks_with_batch_norm_and_dropout(reentrant: bool):
+@session
+def test_checkpointed_blocks_with_batch_norm_and_dropout(compile, reentrant: bool):
     """Batch statistics are counted twice, by the forward and by its recomputation, as eager counts them."""
 
-    def session(compile):
-        torch.manual_seed(0)
-        net = Net(reentrant)
-        compiled = compile(net)
-        for k in range(3):
-            x = leaf(6, 4, seed=k)
-            y = compiled(x)
-            yield y, dict(net.named_buffers())
-            backward([y])
-            yield x, dict(net.named_buffers()), dict(net.named_parameters()), torch.rand(1)
-
-    check_session(session)
+    torch.manual_seed(0)
+    net = Net(reentrant)
+    compiled = compile(net)
+    for k in range(3):
+        x = leaf(6, 4, seed=k)
+        y = compiled(x)
+        yield y, dict(net.named_buffers())
+        backward([y])
+        yield x, dict(net.named_buffers()), dict(net.named_parameters()), torch.rand(1)
 
 
 def test_a_checkpoint_of_a_view_made_under_no_grad():
@@ -154,7 +146,8 @@ def test_a_checkpoint_of_a_view_made_under_no_grad():
 
 
 @again
-def test_a_checkpoint_that_assigns_a_tensor_to_its_module():
+@session
+def test_a_checkpoint_that_assigns_a_tensor_to_its_module(compile):
     class Keeps(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -169,15 +162,12 @@ def test_a_checkpoint_that_assigns_a_tensor_to_its_module():
         def forward(self, x):
             return torch.utils.checkpoint.checkpoint(self.block, x, use_reentrant=False).sum()
 
-    def session(compile):
-        net = Keeps()
-        f = compile(net)
-        for seed in range(3):
-            x = leaf(2, 3, seed=seed)
-            f(x).backward()
-            yield x.grad, parameter_gradients(net), net.last
-
-    check_session(session)
+    net = Keeps()
+    f = compile(net)
+    for seed in range(3):
+        x = leaf(2, 3, seed=seed)
+        f(x).backward()
+        yield x.grad, parameter_gradients(net), net.last
 
 
 def test_a_checkpoint_that_caches_a_table_in_its_module_compiles_once_more():
@@ -221,55 +211,49 @@ def test_a_checkpoint_inside_the_function():
 
 
 @pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])
-def test_a_checkpoint_around_the_compiled_function(reentrant: bool):
-    def session(compile):
-        f = compile(lambda x, w: (x * w).relu() * x)
-        for _ in range(2):
-            x, w = leaf(3), leaf(3, seed=1)
-            y = checkpoint(f, x, w, use_reentrant=reentrant)
-            yield y
-            backward([y])
-            yield x, w
-
-    check_session(session)
+@session
+def test_a_checkpoint_around_the_compiled_function(compile, reentrant: bool):
+    f = compile(lambda x, w: (x * w).relu() * x)
+    for _ in range(2):
+        x, w = leaf(3), leaf(3, seed=1)
+        y = checkpoint(f, x, w, use_reentrant=reentrant)
+        yield y
+        backward([y])
+        yield x, w
 
 
 @pytest.mark.parametrize("later", [None, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("create_graph", [False, True], ids=["first", "second"])
 @pytest.mark.parametrize("function", [lambda p, q: p @ q, lambda p, q: (p @ q).sin()], ids=["product", "sine"])
-def test_a_checkpoint_under_autocast(function, create_graph, later):
+@session(rtol=1e-5)
+def test_a_checkpoint_under_autocast(compile, function, create_graph, later):
     def f(x, w):
         return checkpoint(function, w, x, use_reentrant=False)
 
-    def session(compile):
-        x, w = leaf(2, 2), leaf(2, 2, seed=1)
-        kind = x.device.type
-        with torch.autocast(kind, torch.bfloat16):
-            y = compile(f)(x, w)
-        with torch.autocast(kind, later or torch.bfloat16, enabled=later is not None):
-            first = torch.autograd.grad(y, [x, w], torch.ones_like(y), create_graph=create_graph)
-            yield first
-            if create_graph:
-                yield torch.autograd.grad(first, [x, w], [torch.ones_like(g) for g in first])
-
-    check_session(session, rtol=1e-5)
+    x, w = leaf(2, 2), leaf(2, 2, seed=1)
+    kind = x.device.type
+    with torch.autocast(kind, torch.bfloat16):
+        y = compile(f)(x, w)
+    with torch.autocast(kind, later or torch.bfloat16, enabled=later is not None):
+        first = torch.autograd.grad(y, [x, w], torch.ones_like(y), create_graph=create_graph)
+        yield first
+        if create_graph:
+            yield torch.autograd.grad(first, [x, w], [torch.ones_like(g) for g in first])
 
 
 @pytest.mark.parametrize("written", ["x", "y", "mask", "nothing"])
-def test_an_argument_of_a_checkpoint_must_not_be_written_before_the_backward(written):
+@session
+def test_an_argument_of_a_checkpoint_must_not_be_written_before_the_backward(compile, written):
     def f(x, y, mask):
         return torch.utils.checkpoint.checkpoint(
             lambda x, y, mask: torch.sin(x * y).masked_fill(mask, 0), x, y, mask, use_reentrant=False
         )
 
-    def session(compile):
-        x, y, mask = leaf(3) * 1, plain(3), plain(3) > 0
-        out = compile(f)(x, y, mask)
-        with torch.no_grad():
-            {"x": x, "y": y, "mask": mask, "nothing": plain(2)}[written].zero_()
-        yield attempt_later(lambda: out.sum().backward())
-
-    check_session(session)
+    x, y, mask = leaf(3) * 1, plain(3), plain(3) > 0
+    out = compile(f)(x, y, mask)
+    with torch.no_grad():
+        {"x": x, "y": y, "mask": mask, "nothing": plain(2)}[written].zero_()
+    yield attempt_later(lambda: out.sum().backward())
 
 
 @pytest.mark.parametrize("preserve", [True, False])
@@ -291,48 +275,44 @@ def test_a_checkpoint_recomputes_with_the_same_random_numbers(inner, preserve):
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_with_batch_norm_recompute_with_the_same_dropout_masks(reentrant, blocks):
+@session(rtol=1e-5)
+def test_checkpoints_with_batch_norm_recompute_with_the_same_dropout_masks(compile, reentrant, blocks):
     """Their second runs have other running statistics, and the caller has drawn meanwhile."""
 
-    def session(compile):
-        torch.manual_seed(3)
-        x = leaf(6, 4)
-        net = nn.BatchNorm1d(4).to(x.device)
+    torch.manual_seed(3)
+    x = leaf(6, 4)
+    net = nn.BatchNorm1d(4).to(x.device)
 
-        def block(x):
-            return torch.native_dropout(net(x), 0.5, True)[0]
+    def block(x):
+        return torch.native_dropout(net(x), 0.5, True)[0]
 
-        def f(x):
-            for _ in range(blocks):
-                x = x * 2 + checkpoint(block, x, use_reentrant=reentrant)
-            return x
+    def f(x):
+        for _ in range(blocks):
+            x = x * 2 + checkpoint(block, x, use_reentrant=reentrant)
+        return x
 
-        y = compile(f)(x)
-        drawn = torch.rand(2, device=x.device)
-        backward(y)
-        yield y, drawn, torch.rand(2, device=x.device), x.grad, net.running_mean
-
-    check_session(session, rtol=1e-5)
+    y = compile(f)(x)
+    drawn = torch.rand(2, device=x.device)
+    backward(y)
+    yield y, drawn, torch.rand(2, device=x.device), x.grad, net.running_mean
 
 
-def test_a_checkpoint_that_draws_other_random_numbers_when_recomputed():
+@session(rtol=1e-6)
+def test_a_checkpoint_that_draws_other_random_numbers_when_recomputed(compile):
     """What comes after what it draws otherwise is no repetition either."""
 
-    def session(compile):
-        torch.manual_seed(3)
-        x = leaf(4)
-        runs = []
+    torch.manual_seed(3)
+    x = leaf(4)
+    runs = []
 
-        def block(x):
-            runs.append(1)
-            y = x * torch.rand(4 if len(runs) % 2 else 2, device=x.device).sum()
-            return y * torch.rand(4, device=x.device)
+    def block(x):
+        runs.append(1)
+        y = x * torch.rand(4 if len(runs) % 2 else 2, device=x.device).sum()
+        return y * torch.rand(4, device=x.device)
 
-        y = compile(lambda x: checkpoint(block, x.sin(), use_reentrant=False))(x)
-        backward([y])
-        yield y, torch.rand(2, device=x.device), x.grad
-
-    check_session(session, rtol=1e-6)
+    y = compile(lambda x: checkpoint(block, x.sin(), use_reentrant=False))(x)
+    backward([y])
+    yield y, torch.rand(2, device=x.device), x.grad
 
 
 @pytest.mark.parametrize("preserve", [True, False])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import Raised, attempt_later, backward, check_session, leaf
+from tests.behaviour.harness import Raised, attempt_later, backward, leaf, session
 
 
 def checkpointed(x, y):
@@ -56,41 +56,37 @@ def factors():
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("arguments", [halves, factors])
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_results_that_share_leaves_with_a_reentrant_checkpoint(program, arguments, create_graph):
+@session
+def test_results_that_share_leaves_with_a_reentrant_checkpoint(compile, program, arguments, create_graph):
     """Gradients arrive at what others are computed from, and have a graph where one is created."""
 
-    def session(compile):
-        x, y, behind = arguments()
-        out = compile(program)(x, y)
-        seen = []
-        if x.grad_fn is not None:  # asked first: torch crashes in register_hook of a view whose base was written
-            x.register_hook(lambda g: seen.append(g.detach().clone()))
-        for k in (*range(len(out)), None):
-            roots = out if k is None else [out[k]]
-            said = attempt_later(lambda roots=roots: backward(roots, retain_graph=True, create_graph=create_graph))
-            if said is not None:  # how far it came is nobody's business
-                seen.clear()
-                behind.grad = None
-            yield said, out, x, y, behind, behind.grad, seen
-
-    check_session(session)
+    x, y, behind = arguments()
+    out = compile(program)(x, y)
+    seen = []
+    if x.grad_fn is not None:  # asked first: torch crashes in register_hook of a view whose base was written
+        x.register_hook(lambda g: seen.append(g.detach().clone()))
+    for k in (*range(len(out)), None):
+        roots = out if k is None else [out[k]]
+        said = attempt_later(lambda roots=roots: backward(roots, retain_graph=True, create_graph=create_graph))
+        if said is not None:  # how far it came is nobody's business
+            seen.clear()
+            behind.grad = None
+        yield said, out, x, y, behind, behind.grad, seen
 
 
 @pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("arguments", [halves, factors])
-def test_second_derivatives_of_results_next_to_a_reentrant_checkpoint(program, arguments):
-    def session(compile):
-        x, y, behind = arguments()
-        out = compile(program)(x, y)
-        for o in out:
-            gradient = attempt_later(lambda o=o: torch.autograd.grad([o.sum()], [behind], create_graph=True))
-            if isinstance(gradient, tuple):
-                yield gradient
-                if gradient[0].requires_grad:
-                    yield torch.autograd.grad([gradient[0].sum()], [behind], retain_graph=True)
-
-    check_session(session)
+@session
+def test_second_derivatives_of_results_next_to_a_reentrant_checkpoint(compile, program, arguments):
+    x, y, behind = arguments()
+    out = compile(program)(x, y)
+    for o in out:
+        gradient = attempt_later(lambda o=o: torch.autograd.grad([o.sum()], [behind], create_graph=True))
+        if isinstance(gradient, tuple):
+            yield gradient
+            if gradient[0].requires_grad:
+                yield torch.autograd.grad([gradient[0].sum()], [behind], retain_graph=True)
 
 
 REENTRANT = {
@@ -120,19 +116,17 @@ def _backpropagate(result, wanted, way):
 @pytest.mark.parametrize("way", ["backward", "inputs", "grad"])
 @pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)], ids=str)
 @pytest.mark.parametrize("f", REENTRANT.values(), ids=REENTRANT)
-def test_a_reentrant_checkpoint_with_inputs_and_autograd_grad(f, wanted, way, is_leaf):
-    def session(compile):
-        compiled = compile(f)
-        for seed in (0, 1):
-            leaves = leaf(3, seed=seed), leaf(3, seed=2)
-            given = leaves if is_leaf else [t * 1 for t in leaves]
-            for result in compiled(*given):
-                done = attempt_later(functools.partial(_backpropagate, result, [given[k] for k in wanted], way))
-                yield done
-                if not isinstance(done, Raised):  # how far that came before it raised is an order that nobody promises
-                    yield [t.grad for t in leaves]
-
-    check_session(session)
+@session
+def test_a_reentrant_checkpoint_with_inputs_and_autograd_grad(compile, f, wanted, way, is_leaf):
+    compiled = compile(f)
+    for seed in (0, 1):
+        leaves = leaf(3, seed=seed), leaf(3, seed=2)
+        given = leaves if is_leaf else [t * 1 for t in leaves]
+        for result in compiled(*given):
+            done = attempt_later(functools.partial(_backpropagate, result, [given[k] for k in wanted], way))
+            yield done
+            if not isinstance(done, Raised):  # how far that came before it raised is an order that nobody promises
+                yield [t.grad for t in leaves]
 
 
 BODIES = {
@@ -153,15 +147,13 @@ BY_ONE_WAY = [(b, t) for b in ("once", "a view", "within another") for t in ("co
 
 @pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize(("body", "trained"), [*((b, "leaf") for b in BODIES), *BY_ONE_WAY])
-def test_a_tensor_captured_by_a_reentrant_checkpoint_gets_its_gradient(body: str, trained: str):
-    def session(compile):
-        f = compile(BODIES[body])
-        for seed in range(2):
-            x, weight = leaf(3, seed=seed), leaf(3, seed=seed + 2)
-            w = weight if trained == "leaf" else weight * 2
-            w = w.exp() if trained == "computed twice" else w
-            out = f(x, w)
-            out.sum().backward()
-            yield out, x.grad, weight.grad
-
-    check_session(session)
+@session
+def test_a_tensor_captured_by_a_reentrant_checkpoint_gets_its_gradient(compile, body: str, trained: str):
+    f = compile(BODIES[body])
+    for seed in range(2):
+        x, weight = leaf(3, seed=seed), leaf(3, seed=seed + 2)
+        w = weight if trained == "leaf" else weight * 2
+        w = w.exp() if trained == "computed twice" else w
+        out = f(x, w)
+        out.sum().backward()
+        yield out, x.grad, weight.grad

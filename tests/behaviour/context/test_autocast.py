@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt, backward, check, check_session, differentiable, given, leaf, plain
+from tests.behaviour.harness import attempt, backward, check, differentiable, given, leaf, plain, session
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -37,44 +37,38 @@ KERNELS = {
 @pytest.mark.parametrize("function", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES], ids=str)
 @pytest.mark.parametrize("cast_to", HALVES, ids=str)
-def test_autocast_inside_the_kernels_of_ops_without_an_autocast_rule(function, dtype, cast_to):
-    def session(compile):
-        f = compile(function)
-        for enabled in (True, False):
-            x = _matrix(dtype).requires_grad_(dtype.is_floating_point)
-            with torch.autocast("cpu", cast_to, enabled=enabled):
-                out = attempt(lambda x=x: f(x))
-            yield out
-            outputs = differentiable([out])
-            yield attempt(lambda outputs=outputs: backward(outputs)) if outputs else None, x
-
-    check_session(session)
+@session
+def test_autocast_inside_the_kernels_of_ops_without_an_autocast_rule(compile, function, dtype, cast_to):
+    f = compile(function)
+    for enabled in (True, False):
+        x = _matrix(dtype).requires_grad_(dtype.is_floating_point)
+        with torch.autocast("cpu", cast_to, enabled=enabled):
+            out = attempt(lambda x=x: f(x))
+        yield out
+        outputs = differentiable([out])
+        yield attempt(lambda outputs=outputs: backward(outputs)) if outputs else None, x
 
 
-def test_autocast_off_in_parts_for_an_op_without_an_autocast_rule():
+@session
+def test_autocast_off_in_parts_for_an_op_without_an_autocast_rule(compile):
     def f(x):
         with torch.autocast("cpu", enabled=False):
             a = torch.linalg.pinv(x)
         return a, torch.linalg.pinv(x)
 
-    def session(compile):
-        with torch.autocast("cpu"):
-            yield compile(f)(_matrix(torch.float32))
-
-    check_session(session)
+    with torch.autocast("cpu"):
+        yield compile(f)(_matrix(torch.float32))
 
 
-def test_autocast_around_some_calls(device: str):
-    def session(compile):
-        f = compile(lambda x, y: x @ y)
-        for enabled in (True, False, True):
-            x, y = leaf(2, 3), leaf(3, 2, seed=1)
-            with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):
-                out = f(x, y)
-            backward([out])
-            yield x, y, out
-
-    check_session(session)
+@session
+def test_autocast_around_some_calls(compile, device: str):
+    f = compile(lambda x, y: x @ y)
+    for enabled in (True, False, True):
+        x, y = leaf(2, 3), leaf(3, 2, seed=1)
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):
+            out = f(x, y)
+        backward([out])
+        yield x, y, out
 
 
 def test_autocast_inside(device: str):
@@ -138,63 +132,55 @@ class _CustomForward(torch.autograd.Function):
     [_nested_autocast, _off_in_parts, _decorated, _wide_and_narrow, lambda x, y: _CustomForward.apply(x, y) @ y.t()],
     ids=["nested", "off in parts", "decorated", "wide and narrow", "custom_fwd"],
 )
-def test_autocast_nested_and_off_in_parts_and_by_decorator(function, outside):
-    def session(compile):
-        f = compile(function)
-        for _ in range(2):
-            x, y = leaf(2, 3), leaf(3, 2, seed=1)
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=outside):
-                out = f(x, y)
-            yield out
-            backward(pytree.tree_leaves(out))
-            yield x, y
-
-    check_session(session)
+@session
+def test_autocast_nested_and_off_in_parts_and_by_decorator(compile, function, outside):
+    f = compile(function)
+    for _ in range(2):
+        x, y = leaf(2, 3), leaf(3, 2, seed=1)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=outside):
+            out = f(x, y)
+        yield out
+        backward(pytree.tree_leaves(out))
+        yield x, y
 
 
 @pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.parametrize("backwards", [False, True])
-def test_autocast_around_the_forward_or_the_backward(forward, backwards):
-    def session(compile):
-        f = compile(lambda x, y: (x @ y).pow(3).exp())
-        for _ in range(2):
-            x, y = leaf(2, 3).div(4).detach().requires_grad_(), leaf(3, 2, seed=1).div(4).detach().requires_grad_()
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=forward):
-                out = f(x, y)
-            yield out
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=backwards):
-                backward([out])
-            yield x, y
-
-    check_session(session)
-
-
-def test_a_backward_under_autocast_after_one_without():
-    def session(compile):
-        f = compile(lambda x, y: (x @ y).pow(3))
-        for enabled in (False, True, False):
-            x, y = leaf(2, 3), leaf(3, 2, seed=1)
+@session
+def test_autocast_around_the_forward_or_the_backward(compile, forward, backwards):
+    f = compile(lambda x, y: (x @ y).pow(3).exp())
+    for _ in range(2):
+        x, y = leaf(2, 3).div(4).detach().requires_grad_(), leaf(3, 2, seed=1).div(4).detach().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=forward):
             out = f(x, y)
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-                backward([out])
-            yield x, y
-
-    check_session(session)
-
-
-def test_a_module_under_autocast():
-    def session(compile):
-        torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 2))
-        compiled = compile(module)
-        for enabled in (True, False, True):
-            x = leaf(2, 3)
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-                out = compiled(x)
+        yield out
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=backwards):
             backward([out])
-            yield x, out, [p.grad for p in module.parameters()]
+        yield x, y
 
-    check_session(session, rtol=1e-6)
+
+@session
+def test_a_backward_under_autocast_after_one_without(compile):
+    f = compile(lambda x, y: (x @ y).pow(3))
+    for enabled in (False, True, False):
+        x, y = leaf(2, 3), leaf(3, 2, seed=1)
+        out = f(x, y)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            backward([out])
+        yield x, y
+
+
+@session(rtol=1e-6)
+def test_a_module_under_autocast(compile):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 2))
+    compiled = compile(module)
+    for enabled in (True, False, True):
+        x = leaf(2, 3)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            out = compiled(x)
+        backward([out])
+        yield x, out, [p.grad for p in module.parameters()]
 
 
 def test_an_autocast_object_is_entered_twice_and_across_functions():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain, session, through_dynamo
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -229,7 +229,8 @@ def test_calls_behind_torch_compile_in_one_autocast_region_share_cached_casts():
 
 @pytest.mark.parametrize("change", ["squeeze_", "t_"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference"])
-def test_a_leaf_is_reshaped_in_place_before_autocast_casts_it(change, mode):
+@session
+def test_a_leaf_is_reshaped_in_place_before_autocast_casts_it(compile, change, mode):
     """What the cache holds of it has the shape that it had when it was cast."""
 
     def function(x, y):
@@ -237,14 +238,11 @@ def test_a_leaf_is_reshaped_in_place_before_autocast_casts_it(change, mode):
             getattr(x, change)(*([0] if change == "squeeze_" else []))
         return torch.addmm(x, y, y[:, :1].expand(-1, x.shape[1])), x
 
-    def session(compile):
-        compiled = compile(function)
-        for seed in range(2):
-            x = leaf(*((1, 2, 3) if change == "squeeze_" else (3, 2)), seed=seed)
-            with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-                yield compiled(x, plain(2, 2)), x
-
-    check_session(session)
+    compiled = compile(function)
+    for seed in range(2):
+        x = leaf(*((1, 2, 3) if change == "squeeze_" else (3, 2)), seed=seed)
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            yield compiled(x, plain(2, 2)), x
 
 
 def test_autocast_casts_a_weight_once():
@@ -257,30 +255,26 @@ def test_autocast_casts_a_weight_once():
 
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_dtypes_with_and_without_the_cache(cache, dtype):
-    def session(compile):
-        compiled = compile(lambda x, w: (x @ w) @ w.t() + F.linear(x, w.t()).sum())
-        for d in (dtype, torch.bfloat16, dtype):
-            x, w = leaf(2, 3), leaf(3, 2, seed=1)
-            for _ in range(2):
-                with torch.autocast("cpu", dtype=d, cache_enabled=cache):
-                    out = compiled(x, w)
-                backward([out])
-                yield x, w, out
-
-    check_session(session)
-
-
-def test_a_cast_that_autocast_cached_before_the_call_is_used():
-    def session(compile):
-        compiled = compile(lambda x, w: x @ w)
+@session
+def test_autocast_dtypes_with_and_without_the_cache(compile, cache, dtype):
+    compiled = compile(lambda x, w: (x @ w) @ w.t() + F.linear(x, w.t()).sum())
+    for d in (dtype, torch.bfloat16, dtype):
         x, w = leaf(2, 3), leaf(3, 2, seed=1)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            before = x @ w
-            out = compiled(x, w)
-            after = x @ w
-        yield before, out, after
-        backward([before, out, after])
-        yield x, w
+        for _ in range(2):
+            with torch.autocast("cpu", dtype=d, cache_enabled=cache):
+                out = compiled(x, w)
+            backward([out])
+            yield x, w, out
 
-    check_session(session)
+
+@session
+def test_a_cast_that_autocast_cached_before_the_call_is_used(compile):
+    compiled = compile(lambda x, w: x @ w)
+    x, w = leaf(2, 3), leaf(3, 2, seed=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        before = x @ w
+        out = compiled(x, w)
+        after = x @ w
+    yield before, out, after
+    backward([before, out, after])
+    yield x, w

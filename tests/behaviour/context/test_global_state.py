@@ -13,7 +13,7 @@ import torch
 
 from aotcheck import _torch
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import Raised, attempt, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import Raised, attempt, check, check_session, given, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import AROUND, ENTRIES, mlp, seeded
 
 
@@ -71,13 +71,11 @@ def test_inference_mode_entered_by_a_frame_that_raised_ends_with_the_call():
             assert (_torch.autograd_flags(), _torch.dispatch_keys(), torch.is_inference_mode_enabled()) == before
 
 
-def test_one_module_called_from_several_threads_is_as_in_eager():
-    def session(compile):
-        compiled = compile(seeded(mlp(4, 4, 4)))
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            yield list(pool.map(lambda k: [compiled(plain(k % 3 + 1, 4, seed=k)) for _ in range(5)], range(12)))
-
-    check_session(session)
+@session
+def test_one_module_called_from_several_threads_is_as_in_eager(compile):
+    compiled = compile(seeded(mlp(4, 4, 4)))
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        yield list(pool.map(lambda k: [compiled(plain(k % 3 + 1, 4, seed=k)) for _ in range(5)], range(12)))
 
 
 def test_threads_that_trace_at_once_do_not_disturb_each_other():
@@ -105,28 +103,24 @@ def test_threads_that_trace_at_once_do_not_disturb_each_other():
     assert "type" not in globals()
 
 
-def test_grad_and_inference_mode_after_an_error_inside_no_grad():
-    def session(compile):
-        def f(x):
-            with torch.no_grad():
-                return x @ x
+@session
+def test_grad_and_inference_mode_after_an_error_inside_no_grad(compile):
+    def f(x):
+        with torch.no_grad():
+            return x @ x
 
-        yield attempt(lambda: compile(f)(leaf(2, 3)))
-        yield torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-
-    check_session(session)
+    yield attempt(lambda: compile(f)(leaf(2, 3)))
+    yield torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
 
-def test_autocast_is_off_after_an_error_inside_it():
-    def session(compile):
-        def f(x):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                return x @ x
+@session
+def test_autocast_is_off_after_an_error_inside_it(compile):
+    def f(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
 
-        yield attempt(lambda: compile(f)(leaf(2, 3)))
-        yield torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-
-    check_session(session)
+    yield attempt(lambda: compile(f)(leaf(2, 3)))
+    yield torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
 
 def _sets_default_dtype(x):
@@ -253,18 +247,16 @@ class _RaisingBackward(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("around", ["nothing", "autocast", "no_grad"])
-def test_a_backward_that_raises_restores_global_state(around):
-    def session(compile):
-        x = leaf(2, 3)
-        y = compile(lambda x: _RaisingBackward.apply(x * x))(x)
-        for _ in range(2):
-            with AROUND[around]():
-                before = _modes()
-                yield attempt(lambda: y.sum().backward(retain_graph=True))
-                assert _modes() == before
-        yield x, torch.rand(1)
-
-    check_session(session)
+@session
+def test_a_backward_that_raises_restores_global_state(compile, around):
+    x = leaf(2, 3)
+    y = compile(lambda x: _RaisingBackward.apply(x * x))(x)
+    for _ in range(2):
+        with AROUND[around]():
+            before = _modes()
+            yield attempt(lambda: y.sum().backward(retain_graph=True))
+            assert _modes() == before
+    yield x, torch.rand(1)
 
 
 class _Other(torch.overrides.TorchFunctionMode):
@@ -275,13 +267,11 @@ class _Other(torch.overrides.TorchFunctionMode):
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_a_torch_function_mode_around_some_calls_changes_results(first: bool):
-    def session(compile):
-        f = compile(lambda x: x.relu() + torch.ones(3))
-        x = plain(3)
-        for inside in (first, not first, first):
-            with _Other() if inside else torch.device("cpu"):
-                yield f(x), f(x)
-            yield f(x)
-
-    check_session(session)
+@session
+def test_a_torch_function_mode_around_some_calls_changes_results(compile, first: bool):
+    f = compile(lambda x: x.relu() + torch.ones(3))
+    x = plain(3)
+    for inside in (first, not first, first):
+        with _Other() if inside else torch.device("cpu"):
+            yield f(x), f(x)
+        yield f(x)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import AROUND
 
 
@@ -19,62 +19,54 @@ def test_no_grad_inside():
     check(f, lambda: given(leaf(3), leaf(3, seed=1)))
 
 
-def test_enable_grad_inside_a_no_grad_call():
+@session
+def test_enable_grad_inside_a_no_grad_call(compile):
     def f(x):
         with torch.enable_grad():
             y = x * x
         return y, x * 2
 
-    def session(compile):
-        x = leaf(3)
-        with torch.no_grad():
-            y, z = compile(f)(x)
-            yield x, y, z
-        backward([y])
-        yield x
-
-    check_session(session)
+    x = leaf(3)
+    with torch.no_grad():
+        y, z = compile(f)(x)
+        yield x, y, z
+    backward([y])
+    yield x
 
 
 def test_a_function_decorated_with_no_grad():
     check(torch.no_grad()(lambda x: x * 2), lambda: given(leaf(3)))
 
 
-def test_set_grad_enabled_by_the_function_lasts_after_the_call_as_in_eager():
-    def session(compile):
-        def f(x):
-            y = x * 2
-            torch.set_grad_enabled(False)
-            return y
+@session
+def test_set_grad_enabled_by_the_function_lasts_after_the_call_as_in_eager(compile):
+    def f(x):
+        y = x * 2
+        torch.set_grad_enabled(False)
+        return y
 
-        try:
-            yield compile(f)(leaf(3))
-        finally:
-            torch.set_grad_enabled(True)
-
-    check_session(session)
+    try:
+        yield compile(f)(leaf(3))
+    finally:
+        torch.set_grad_enabled(True)
 
 
-def test_a_leaf_is_written_in_a_call_under_no_grad():
-    def session(compile):
-        x = leaf(3)
-        with torch.no_grad():
-            yield compile(lambda x: x.mul_(2))(x), x
-
-    check_session(session)
+@session
+def test_a_leaf_is_written_in_a_call_under_no_grad(compile):
+    x = leaf(3)
+    with torch.no_grad():
+        yield compile(lambda x: x.mul_(2))(x), x
 
 
-def test_the_default_dtype_is_read_on_every_call():
-    def session(compile):
-        f = compile(lambda x: (x + torch.ones(3, device=x.device), torch.tensor([0.5], device=x.device)))
+@session
+def test_the_default_dtype_is_read_on_every_call(compile):
+    f = compile(lambda x: (x + torch.ones(3, device=x.device), torch.tensor([0.5], device=x.device)))
+    yield f(plain(3).int())
+    torch.set_default_dtype(torch.float64)
+    try:
         yield f(plain(3).int())
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield f(plain(3).int())
-        finally:
-            torch.set_default_dtype(torch.float32)
-
-    check_session(session)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def _deterministic(x, k):
@@ -82,38 +74,34 @@ def _deterministic(x, k):
     return y + torch.zeros_like(x).scatter_add(0, k[:, None].expand(2, 3), x), torch.empty(3).isnan()
 
 
-def test_deterministic_mode_is_read_on_every_call():
-    def session(compile):
-        f = compile(_deterministic)
-        before = torch.are_deterministic_algorithms_enabled()
-        try:
-            for enabled in (True, True):
-                torch.use_deterministic_algorithms(enabled)
-                x = leaf(2, 3)
-                out = f(x, torch.tensor([0, 1]))
-                backward([out[0]])
-                yield x, out
-        finally:
-            torch.use_deterministic_algorithms(before)
-
-    check_session(session)
+@session
+def test_deterministic_mode_is_read_on_every_call(compile):
+    f = compile(_deterministic)
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        for enabled in (True, True):
+            torch.use_deterministic_algorithms(enabled)
+            x = leaf(2, 3)
+            out = f(x, torch.tensor([0, 1]))
+            backward([out[0]])
+            yield x, out
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
-def test_an_op_that_deterministic_mode_forbids_raises_only_then():
-    def session(compile):
-        f = compile(
-            lambda x: nn.functional.interpolate(x[None, None], scale_factor=2, mode="bilinear").put(
-                torch.tensor([0, 0]), torch.tensor([1.0, 2.0])
-            )
+@session
+def test_an_op_that_deterministic_mode_forbids_raises_only_then(compile):
+    f = compile(
+        lambda x: nn.functional.interpolate(x[None, None], scale_factor=2, mode="bilinear").put(
+            torch.tensor([0, 0]), torch.tensor([1.0, 2.0])
         )
-        try:
-            for enabled in (False, True, False):
-                torch.use_deterministic_algorithms(enabled)
-                yield attempt(lambda: f(plain(2, 3)).shape)
-        finally:
-            torch.use_deterministic_algorithms(False)
-
-    check_session(session)
+    )
+    try:
+        for enabled in (False, True, False):
+            torch.use_deterministic_algorithms(enabled)
+            yield attempt(lambda: f(plain(2, 3)).shape)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def _switched(x, y):
@@ -146,18 +134,16 @@ def _inference_within(x, y):
 
 @pytest.mark.parametrize("enabled", [True, False], ids=["under grad", "under no_grad"])
 @pytest.mark.parametrize("function", [_switched, _written_without_grad, _inference_within])
-def test_grad_mode_changed_inside(function, enabled):
-    def session(compile):
-        f = compile(function)
-        for _ in range(2):
-            x, y = leaf(3), leaf(3, seed=1)
-            with torch.set_grad_enabled(enabled):
-                out = f(x, y)
-            yield out, torch.is_grad_enabled()
-            backward([t for t in out if t.requires_grad and not t.is_inference()] or [x.sum()])
-            yield x, y
-
-    check_session(session)
+@session
+def test_grad_mode_changed_inside(compile, function, enabled):
+    f = compile(function)
+    for _ in range(2):
+        x, y = leaf(3), leaf(3, seed=1)
+        with torch.set_grad_enabled(enabled):
+            out = f(x, y)
+        yield out, torch.is_grad_enabled()
+        backward([t for t in out if t.requires_grad and not t.is_inference()] or [x.sum()])
+        yield x, y
 
 
 INSIDE = {
@@ -173,7 +159,8 @@ INSIDE = {
 @pytest.mark.parametrize("outside", ["nothing", "no_grad", "inference mode", "autocast", "all"])
 @pytest.mark.parametrize("first", INSIDE.values(), ids=INSIDE)
 @pytest.mark.parametrize("second", INSIDE.values(), ids=INSIDE)
-def test_grad_inference_and_autocast_modes_nested_in_any_order(outside, first, second):
+@session
+def test_grad_inference_and_autocast_modes_nested_in_any_order(compile, outside, first, second):
     def f(x, w):
         a = x @ w
         with first():
@@ -184,50 +171,43 @@ def test_grad_inference_and_autocast_modes_nested_in_any_order(outside, first, s
             d = b.detach() * 2
         return a, b, c, d, v, x @ w
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            x, w = leaf(2, 3), leaf(3, 2, seed=1)
-            with AROUND[outside]():
-                out = attempt(lambda: compiled(x, w))  # noqa: B023
-            yield out
-            if isinstance(out, Raised):
-                continue
-            yield [t.is_inference() for t in out]
-            roots = [t for t in out if t.requires_grad and not t.is_inference()]
-            if roots:
-                yield attempt_later(lambda: backward(roots))  # noqa: B023
-            yield x, w
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        x, w = leaf(2, 3), leaf(3, 2, seed=1)
+        with AROUND[outside]():
+            out = attempt(lambda: compiled(x, w))  # noqa: B023
+        yield out
+        if isinstance(out, Raised):
+            continue
+        yield [t.is_inference() for t in out]
+        roots = [t for t in out if t.requires_grad and not t.is_inference()]
+        if roots:
+            yield attempt_later(lambda: backward(roots))  # noqa: B023
+        yield x, w
 
 
 @pytest.mark.parametrize("warn_only", [False, True])
-def test_deterministic_mode_fills_empty_tensors(warn_only):
-    def session(compile):
-        compiled = compile(lambda x: (torch.empty(3), x.new_empty(2), torch.empty_like(x)))
-        try:
-            torch.use_deterministic_algorithms(True, warn_only=warn_only)
-            yield compiled(plain(2, 3)), torch.is_deterministic_algorithms_warn_only_enabled()
-        finally:
-            torch.use_deterministic_algorithms(False)
-
-    check_session(session)
+@session
+def test_deterministic_mode_fills_empty_tensors(compile, warn_only):
+    compiled = compile(lambda x: (torch.empty(3), x.new_empty(2), torch.empty_like(x)))
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=warn_only)
+        yield compiled(plain(2, 3)), torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.float32])
-def test_the_default_dtype_decides_the_dtype_of_every_op_that_reads_it(dtype):
+@session
+def test_the_default_dtype_decides_the_dtype_of_every_op_that_reads_it(compile, dtype):
     def f(x):
         n = x.int()
         return n / 2, n.float().mean(), torch.rand(2), torch.full((2,), 1.5), torch.arange(0.0, 2.0), n * 0.5, n.sin()
 
-    def session(compile):
-        compiled = compile(f)
-        for d in (torch.float32, dtype, torch.float32):
-            torch.set_default_dtype(d)
-            try:
-                yield compiled(plain(2, 3))
-            finally:
-                torch.set_default_dtype(torch.float32)
-
-    check_session(session)
+    compiled = compile(f)
+    for d in (torch.float32, dtype, torch.float32):
+        torch.set_default_dtype(d)
+        try:
+            yield compiled(plain(2, 3))
+        finally:
+            torch.set_default_dtype(torch.float32)

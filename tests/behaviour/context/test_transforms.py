@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacrev, vjp, vmap
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import backward, check, given, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import integers
 
 
@@ -145,104 +145,90 @@ def test_random_numbers_under_vmap():
     check(g, lambda: given(leaf(3, 2)))
 
 
-def test_the_original_runs_inline_under_a_transform():
-    def session(compile):
-        compiled = compile(f)
-        x, w = plain(3), plain(3, seed=1)
-        for _ in range(2):
+@session
+def test_the_original_runs_inline_under_a_transform(compile):
+    compiled = compile(f)
+    x, w = plain(3), plain(3, seed=1)
+    for _ in range(2):
+        yield compiled(x, w)
+        yield torch.func.grad(lambda x: compiled(x, w).sum())(x)
+        yield torch.func.vmap(compiled)(plain(2, 3), plain(2, 3, seed=1))
+        yield torch.func.vmap(compiled, in_dims=(0, None))(plain(2, 3), w)
+        yield torch.func.jvp(compiled, (x, w), (w, x))
+        yield torch.func.jacfwd(compiled)(x, w)
+        yield torch.func.jacrev(compiled)(x, w)
+        yield torch.func.hessian(lambda x: compiled(x, w).sum())(x)
+        yield torch.func.linearize(lambda x: compiled(x, w), x)[1](w)
+
+
+@session
+def test_the_original_runs_inline_at_a_dual_level(compile):
+    compiled = compile(f)
+    x, w = plain(3), plain(3, seed=1)
+    for _ in range(2):
+        yield compiled(x, w)
+        with forward_ad.dual_level():
+            yield tuple(forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, w), w)))
             yield compiled(x, w)
-            yield torch.func.grad(lambda x: compiled(x, w).sum())(x)
-            yield torch.func.vmap(compiled)(plain(2, 3), plain(2, 3, seed=1))
-            yield torch.func.vmap(compiled, in_dims=(0, None))(plain(2, 3), w)
-            yield torch.func.jvp(compiled, (x, w), (w, x))
-            yield torch.func.jacfwd(compiled)(x, w)
-            yield torch.func.jacrev(compiled)(x, w)
-            yield torch.func.hessian(lambda x: compiled(x, w).sum())(x)
-            yield torch.func.linearize(lambda x: compiled(x, w), x)[1](w)
-
-    check_session(session)
 
 
-def test_the_original_runs_inline_at_a_dual_level():
-    def session(compile):
-        compiled = compile(f)
-        x, w = plain(3), plain(3, seed=1)
-        for _ in range(2):
-            yield compiled(x, w)
-            with forward_ad.dual_level():
-                yield tuple(forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, w), w)))
-                yield compiled(x, w)
-
-    check_session(session)
-
-
-def test_a_jacobian_vector_product_by_two_backwards():
+@session
+def test_a_jacobian_vector_product_by_two_backwards(compile):
     """A Jacobian-vector product by two backwards, which needs the second derivative of ours."""
 
-    def session(compile):
-        x, w = leaf(3), leaf(3, seed=1)
-        y = compile(f)(x, w)
-        v = torch.ones_like(y, requires_grad=True)
-        (g,) = torch.autograd.grad(y, x, v, create_graph=True)
-        yield torch.autograd.grad(g, v, plain(3, seed=2))
-
-    check_session(session)
+    x, w = leaf(3), leaf(3, seed=1)
+    y = compile(f)(x, w)
+    v = torch.ones_like(y, requires_grad=True)
+    (g,) = torch.autograd.grad(y, x, v, create_graph=True)
+    yield torch.autograd.grad(g, v, plain(3, seed=2))
 
 
-def test_functional_jacobians_of_a_compiled_function():
-    def session(compile):
-        compiled = compile(f)
-        x, w = plain(3), plain(3, seed=1)
-        yield torch.autograd.functional.jacobian(compiled, (x, w))
-        yield torch.autograd.functional.hessian(lambda x: compiled(x, w).sum(), x)
-        yield torch.autograd.functional.vjp(compiled, (x, w), plain(3, seed=2))
-        yield torch.autograd.functional.hvp(lambda x: compiled(x, w).sum(), x, w)
-
-    check_session(session)
+@session
+def test_functional_jacobians_of_a_compiled_function(compile):
+    compiled = compile(f)
+    x, w = plain(3), plain(3, seed=1)
+    yield torch.autograd.functional.jacobian(compiled, (x, w))
+    yield torch.autograd.functional.hessian(lambda x: compiled(x, w).sum(), x)
+    yield torch.autograd.functional.vjp(compiled, (x, w), plain(3, seed=2))
+    yield torch.autograd.functional.hvp(lambda x: compiled(x, w).sum(), x, w)
 
 
-def test_is_grads_batched_runs_the_backward_under_vmap():
+@session
+def test_is_grads_batched_runs_the_backward_under_vmap(compile):
     """``is_grads_batched`` runs the backward under vmap."""
 
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: x * x)(x)
-        yield torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
-
-    check_session(session)
+    x = leaf(3)
+    y = compile(lambda x: x * x)(x)
+    yield torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
 
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("function", [lambda x, w: x * x * w, lambda x, w: ((x @ w).sin(), w * 2)], ids=["one", "two"])
-def test_derivatives_of_a_batched_backward(function, trained):
-    def session(compile):
-        double = torch.float64  # third derivatives of sums of large terms: their order shows in float32
-        x, w = leaf(3, 3, dtype=double), leaf(3, 3, seed=1, dtype=double)
-        out = compile(function)(x, w)
-        roots = [out] if isinstance(out, torch.Tensor) else list(out)
-        given = [plain(4, 3, 3, seed=k, dtype=double).requires_grad_(trained) for k, _ in enumerate(roots)]
-        how = {"is_grads_batched": True, "create_graph": True}
-        found = torch.autograd.grad(roots, [x, w], given, **how)
-        yield found, [g.requires_grad for g in found]
-        again = torch.autograd.grad([g.sin() for g in found], [x, w], [torch.ones(2, 4, 3, 3, dtype=double)] * 2, **how)
-        yield again, [g.requires_grad for g in again]
-        backward([sum(g.sum() for g in again)])
-        yield x, w, given
-
-    check_session(session, rtol=1e-9)
+@session(rtol=1e-9)
+def test_derivatives_of_a_batched_backward(compile, function, trained):
+    double = torch.float64  # third derivatives of sums of large terms: their order shows in float32
+    x, w = leaf(3, 3, dtype=double), leaf(3, 3, seed=1, dtype=double)
+    out = compile(function)(x, w)
+    roots = [out] if isinstance(out, torch.Tensor) else list(out)
+    given = [plain(4, 3, 3, seed=k, dtype=double).requires_grad_(trained) for k, _ in enumerate(roots)]
+    how = {"is_grads_batched": True, "create_graph": True}
+    found = torch.autograd.grad(roots, [x, w], given, **how)
+    yield found, [g.requires_grad for g in found]
+    again = torch.autograd.grad([g.sin() for g in found], [x, w], [torch.ones(2, 4, 3, 3, dtype=double)] * 2, **how)
+    yield again, [g.requires_grad for g in again]
+    backward([sum(g.sum() for g in again)])
+    yield x, w, given
 
 
-def test_a_vectorized_jacobian_of_a_vectorized_jacobian():
-    def session(compile):
-        f = compile(lambda x: x.sin() * x.prod())
-        x = leaf(3)
-        jacobian = torch.autograd.functional.jacobian
-        found = jacobian(f, x, vectorize=True, create_graph=True)
-        yield found
-        backward([found])
-        yield x, jacobian(lambda x: jacobian(f, x, vectorize=True, create_graph=True), x, vectorize=True)
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_a_vectorized_jacobian_of_a_vectorized_jacobian(compile):
+    f = compile(lambda x: x.sin() * x.prod())
+    x = leaf(3)
+    jacobian = torch.autograd.functional.jacobian
+    found = jacobian(f, x, vectorize=True, create_graph=True)
+    yield found
+    backward([found])
+    yield x, jacobian(lambda x: jacobian(f, x, vectorize=True, create_graph=True), x, vectorize=True)
 
 
 def test_another_tracer_inside_is_refused():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain, through_dynamo
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import linear, parameter_gradients, seeded
 
 
@@ -60,7 +60,8 @@ def test_an_adjoint_method_calls_grad_on_a_module_of_its_closure_in_its_backward
 @pytest.mark.parametrize("returned", ["none", "zeros"])
 @pytest.mark.parametrize("retained", [False, True])
 @pytest.mark.parametrize("trained", ["leaf", "computed", "view"])
-def test_a_backward_in_the_backward_accumulates_into_an_argument(trained, retained, returned):
+@session
+def test_a_backward_in_the_backward_accumulates_into_an_argument(compile, trained, retained, returned):
     class Own(Function):
         @staticmethod
         def forward(ctx, x, w):
@@ -76,19 +77,17 @@ def test_a_backward_in_the_backward_accumulates_into_an_argument(trained, retain
             y.backward(g, retain_graph=retained)
             return x.grad, None if returned == "none" else torch.zeros(3, 3)
 
-    def session(compile):
-        f = compile(lambda x, w: Own.apply(x, w).sum())
-        for seed in range(2):
-            x, weight = leaf(2, 3, seed=seed), leaf(3, 3, seed=2)
-            w = {"leaf": weight, "computed": weight * 2, "view": weight.t()}[trained]
-            yield attempt_later(f(x, w).backward)
-            yield x.grad, weight.grad
-
-    check_session(session)
+    f = compile(lambda x, w: Own.apply(x, w).sum())
+    for seed in range(2):
+        x, weight = leaf(2, 3, seed=seed), leaf(3, 3, seed=2)
+        w = {"leaf": weight, "computed": weight * 2, "view": weight.t()}[trained]
+        yield attempt_later(f(x, w).backward)
+        yield x.grad, weight.grad
 
 
 @pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
-def test_a_backward_that_accumulates_into_parameters_and_returns_none():
+@session
+def test_a_backward_that_accumulates_into_parameters_and_returns_none(compile):
     class Own(Function):
         @staticmethod
         def forward(ctx, x, net):
@@ -102,19 +101,17 @@ def test_a_backward_that_accumulates_into_parameters_and_returns_none():
                 ctx.net(ctx.saved_tensors[0].detach()).backward(g)
             return None, None
 
-    def session(compile):
-        net = linear()
-        f = compile(lambda x: Own.apply(x, net).sum())
-        for seed in range(2):
-            x = leaf(2, 3, seed=seed)
-            f(x).backward()
-            yield x.grad, parameter_gradients(net)
-
-    check_session(session)
+    net = linear()
+    f = compile(lambda x: Own.apply(x, net).sum())
+    for seed in range(2):
+        x = leaf(2, 3, seed=seed)
+        f(x).backward()
+        yield x.grad, parameter_gradients(net)
 
 
 @pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
-def test_a_backward_in_the_backward_through_a_graph_that_the_forward_recorded():
+@session
+def test_a_backward_in_the_backward_through_a_graph_that_the_forward_recorded(compile):
     class Own(Function):
         @staticmethod
         def forward(ctx, x, net):
@@ -128,15 +125,12 @@ def test_a_backward_in_the_backward_through_a_graph_that_the_forward_recorded():
             ctx.y.backward(g)
             return ctx.x.grad, None
 
-    def session(compile):
-        net = linear()
-        f = compile(lambda x: Own.apply(x, net).sum())
-        for seed in range(3):
-            x = leaf(2, 3, seed=seed)
-            f(x).backward()
-            yield x.grad, parameter_gradients(net)
-
-    check_session(session)
+    net = linear()
+    f = compile(lambda x: Own.apply(x, net).sum())
+    for seed in range(3):
+        x = leaf(2, 3, seed=seed)
+        f(x).backward()
+        yield x.grad, parameter_gradients(net)
 
 
 class Retaining(Function):
@@ -181,13 +175,11 @@ INSIDE = {
 @pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize("is_leaf", [True, False])
 @pytest.mark.parametrize("f", INSIDE.values(), ids=INSIDE)
-def test_a_backward_in_the_backward_through_intermediates_of_the_function(f, is_leaf):
-    def session(compile):
-        compiled = compile(f)
-        for seed in range(2):
-            x, weight = leaf(2, 3, seed=seed), leaf(3, 3, seed=2)
-            results = compiled(x, weight if is_leaf else weight * 2)
-            yield attempt_later(sum(r.sum() for r in results).backward)
-            yield x.grad, weight.grad
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_a_backward_in_the_backward_through_intermediates_of_the_function(compile, f, is_leaf):
+    compiled = compile(f)
+    for seed in range(2):
+        x, weight = leaf(2, 3, seed=seed), leaf(3, 3, seed=2)
+        results = compiled(x, weight if is_leaf else weight * 2)
+        yield attempt_later(sum(r.sum() for r in results).backward)
+        yield x.grad, weight.grad

@@ -10,7 +10,7 @@ import torch
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, check_session, leaf
+from tests.behaviour.harness import attempt_later, leaf, session
 from tests.behaviour.shared import accumulated, again, linear, parameter_gradients
 from tests.behaviour.wrappers import nested, two
 
@@ -41,48 +41,42 @@ FUNCTIONS = {
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("what", ["computed", "operand", "result"])
 @pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_a_backward_that_reads_an_attribute_of_ctx_runs_several_times(f, what, wrapped):
-    def session(compile):
-        x = two(3, grad=True) if wrapped else leaf(3)
-        y = compile(lambda x: f(x, what))(x)
-        for _ in range(3):
-            yield attempt_later(lambda: y.sum().backward())
-            yield x
-
-    check_session(session)
+@session
+def test_a_backward_that_reads_an_attribute_of_ctx_runs_several_times(compile, f, what, wrapped):
+    x = two(3, grad=True) if wrapped else leaf(3)
+    y = compile(lambda x: f(x, what))(x)
+    for _ in range(3):
+        yield attempt_later(lambda: y.sum().backward())
+        yield x
 
 
 @pytest.mark.parametrize("what", ["operand", "result"])
 @pytest.mark.parametrize("how", ["in place", "data"])
-def test_a_tensor_in_an_attribute_of_ctx_shows_writes_of_the_caller(what, how):
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: Attribute.apply(x, what))(x)
-        t = x if what == "operand" else y
-        for k in range(2):
-            with torch.no_grad():
-                if how == "in place":
-                    t.add_(k + 1)
-                elif t is x:
-                    t.data = torch.full((3,), k + 1.0)
-            yield attempt_later(lambda: y.sum().backward())
-            yield x
-
-    check_session(session)
+@session
+def test_a_tensor_in_an_attribute_of_ctx_shows_writes_of_the_caller(compile, what, how):
+    x = leaf(3)
+    y = compile(lambda x: Attribute.apply(x, what))(x)
+    t = x if what == "operand" else y
+    for k in range(2):
+        with torch.no_grad():
+            if how == "in place":
+                t.add_(k + 1)
+            elif t is x:
+                t.data = torch.full((3,), k + 1.0)
+        yield attempt_later(lambda: y.sum().backward())
+        yield x
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_a_second_derivative_through_an_attribute_of_ctx(create_graph):
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: Attribute.apply(x, "operand"))(x)
+@session
+def test_a_second_derivative_through_an_attribute_of_ctx(compile, create_graph):
+    x = leaf(3)
+    y = compile(lambda x: Attribute.apply(x, "operand"))(x)
+    for _ in range(2):
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         for _ in range(2):
-            (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-            for _ in range(2):
-                yield attempt_later(lambda g=g: g.pow(2).sum().backward(create_graph=create_graph))
-            yield g, x
-
-    check_session(session)
+            yield attempt_later(lambda g=g: g.pow(2).sum().backward(create_graph=create_graph))
+        yield g, x
 
 
 def test_a_result_in_an_attribute_of_ctx_is_freed_with_its_graph():
@@ -115,31 +109,29 @@ def drops(w, g):
 @pytest.mark.parametrize("before", ["none", "ones"])
 @pytest.mark.parametrize("change", [sets, adds, drops])
 @pytest.mark.parametrize("where", ["closure", "context"])
-def test_a_custom_backward_assigns_adds_to_or_deletes_the_grad_of_a_parameter(change, where, before):
-    def session(compile):
-        net = linear()
+@session
+def test_a_custom_backward_assigns_adds_to_or_deletes_the_grad_of_a_parameter(compile, change, where, before):
+    net = linear()
 
-        class Own(Function):
-            @staticmethod
-            def forward(ctx, x, w):
-                ctx.save_for_backward(x)
-                ctx.w = w
-                return x @ w
+    class Own(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x)
+            ctx.w = w
+            return x @ w
 
-            @staticmethod
-            def backward(ctx, g):
-                (x,) = ctx.saved_tensors
-                change(net.weight if where == "closure" else ctx.w, x.t() @ g)
-                return g @ ctx.w.t(), None
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            change(net.weight if where == "closure" else ctx.w, x.t() @ g)
+            return g @ ctx.w.t(), None
 
-        f = compile(lambda x: Own.apply(x, net.weight).sum())
-        accumulated(net, before)
-        for seed in range(2):
-            x = leaf(2, 3, seed=seed)
-            f(x).backward()
-            yield x.grad, parameter_gradients(net)
-
-    check_session(session)
+    f = compile(lambda x: Own.apply(x, net.weight).sum())
+    accumulated(net, before)
+    for seed in range(2):
+        x = leaf(2, 3, seed=seed)
+        f(x).backward()
+        yield x.grad, parameter_gradients(net)
 
 
 class _Snapshot(torch.autograd.Function):
@@ -156,15 +148,13 @@ class _Snapshot(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("make", [leaf, two, nested], ids=["plain", "two", "nested"])
-def test_a_tensor_in_an_attribute_of_ctx_has_the_value_of_the_forward(make):
-    def session(compile):
-        x, y = (leaf(3), leaf(3, seed=1)) if make is leaf else (make(3, grad=True), make(3, seed=1, grad=True))
-        f = compile(lambda x, y: _Snapshot.apply(x, y) * 1)
-        for _ in range(2):
-            out = f(x, y)
-            with torch.no_grad():
-                x.add_(1)
-                y.mul_(2)
-            yield torch.autograd.grad(out.sum(), [x, y])
-
-    check_session(session)
+@session
+def test_a_tensor_in_an_attribute_of_ctx_has_the_value_of_the_forward(compile, make):
+    x, y = (leaf(3), leaf(3, seed=1)) if make is leaf else (make(3, grad=True), make(3, seed=1, grad=True))
+    f = compile(lambda x, y: _Snapshot.apply(x, y) * 1)
+    for _ in range(2):
+        out = f(x, y)
+        with torch.no_grad():
+            x.add_(1)
+            y.mul_(2)
+        yield torch.autograd.grad(out.sum(), [x, y])

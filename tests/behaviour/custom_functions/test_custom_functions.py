@@ -10,7 +10,7 @@ import torch
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.custom_functions.common import Saving
 from tests.behaviour.functions import Doubled, Flat, Halves, Same
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import INPUTS
 
 
@@ -175,7 +175,8 @@ def test_needs_input_grad():
         check(Looking.apply, make)
 
 
-def test_an_error_in_a_custom_backward():
+@session
+def test_an_error_in_a_custom_backward(compile):
     class Failing(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -185,15 +186,13 @@ def test_an_error_in_a_custom_backward():
         def backward(ctx, g):
             raise ValueError("not today")
 
-    def session(compile):
-        x = leaf(3)
-        y = attempt(lambda: compile(lambda x: Failing.apply(x))(x))
-        yield attempt_later(lambda: backward([y]))
-
-    check_session(session)
+    x = leaf(3)
+    y = attempt(lambda: compile(lambda x: Failing.apply(x))(x))
+    yield attempt_later(lambda: backward([y]))
 
 
-def test_a_custom_backward_that_gives_the_wrong_number_of_gradients():
+@session
+def test_a_custom_backward_that_gives_the_wrong_number_of_gradients(compile):
     class Wrong(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, y):
@@ -203,12 +202,9 @@ def test_a_custom_backward_that_gives_the_wrong_number_of_gradients():
         def backward(ctx, g):
             return g
 
-    def session(compile):
-        x, y = leaf(3), leaf(3)
-        z = attempt(lambda: compile(lambda x, y: Wrong.apply(x, y))(x, y))
-        yield attempt_later(lambda: backward([z]))
-
-    check_session(session)
+    x, y = leaf(3), leaf(3)
+    z = attempt(lambda: compile(lambda x, y: Wrong.apply(x, y))(x, y))
+    yield attempt_later(lambda: backward([z]))
 
 
 class _Scaled(torch.autograd.Function):
@@ -247,24 +243,22 @@ _scaled = _Scaled.apply
 
 @pytest.mark.parametrize("apply", [_scaled, _Scaled.apply, _Kept.apply], ids=["bound before", "Function", "kept"])
 @pytest.mark.parametrize("where", ["closure", "list", "module"])
-def test_a_custom_function_is_applied_to_captured_tensors(apply, where: str):
-    def session(compile):
-        w = leaf(3, seed=1)
-        module = torch.nn.ParameterList([w])
-        f = compile(
-            {
-                "closure": lambda x: apply(x, w),
-                "list": (lambda ws: lambda x: apply(apply(x, ws[0]), ws[0]))([w]),
-                "module": lambda x: apply(x, module[0]) + w,
-            }[where]
-        )
-        for k in range(3):
-            x = leaf(3, seed=k)
-            y = f(x)
-            backward([y])
-            yield y, x, list(module)
-
-    check_session(session)
+@session
+def test_a_custom_function_is_applied_to_captured_tensors(compile, apply, where: str):
+    w = leaf(3, seed=1)
+    module = torch.nn.ParameterList([w])
+    f = compile(
+        {
+            "closure": lambda x: apply(x, w),
+            "list": (lambda ws: lambda x: apply(apply(x, ws[0]), ws[0]))([w]),
+            "module": lambda x: apply(x, module[0]) + w,
+        }[where]
+    )
+    for k in range(3):
+        x = leaf(3, seed=k)
+        y = f(x)
+        backward([y])
+        yield y, x, list(module)
 
 
 @pytest.mark.parametrize("where", [lambda op: lambda x: op(x, x), lambda op: partial(op, torch.ones(3))])
@@ -302,21 +296,19 @@ HAVING = {
 @pytest.mark.parametrize("argument", HAVING)
 @pytest.mark.parametrize("marked", MARKED)
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_an_argument_marked_dirty_loses_its_retained_grad(marked, argument, has):
-    def session(compile):
-        x, compiled = HAVING[argument](), compile(MARKED[marked])
-        if has == "kept" and x.requires_grad:
-            x.retain_grad()
-            (x * 2).sum().backward(retain_graph=True)
-        elif has == "given":
-            x.grad = plain(2, seed=1)
-        for _ in range(2):
-            y = attempt_later(lambda: compiled(x))
-            yield y, x.grad, x.retains_grad
-            if isinstance(y, torch.Tensor) and y.requires_grad:
-                yield attempt_later(lambda y=y: backward([y])), x.grad
-
-    check_session(session)
+@session
+def test_an_argument_marked_dirty_loses_its_retained_grad(compile, marked, argument, has):
+    x, compiled = HAVING[argument](), compile(MARKED[marked])
+    if has == "kept" and x.requires_grad:
+        x.retain_grad()
+        (x * 2).sum().backward(retain_graph=True)
+    elif has == "given":
+        x.grad = plain(2, seed=1)
+    for _ in range(2):
+        y = attempt_later(lambda: compiled(x))
+        yield y, x.grad, x.retains_grad
+        if isinstance(y, torch.Tensor) and y.requires_grad:
+            yield attempt_later(lambda y=y: backward([y])), x.grad
 
 
 def test_set_materialize_grads_decides_between_none_and_zeros():

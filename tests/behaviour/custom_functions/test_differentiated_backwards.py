@@ -9,25 +9,24 @@ import torch
 
 from tests.behaviour.custom_functions.common import Saving
 from tests.behaviour.functions import Once
-from tests.behaviour.harness import attempt, attempt_later, check_session, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, leaf, plain, session
 
 
-def test_a_once_differentiable_function_and_an_ordinary_result_differentiated_twice():
-    def session(compile):
-        x, w = leaf(3), leaf(3, seed=1)
-        a, b = compile(lambda x, w: (Once.apply(x) * w, x * x * w))(x, w)
-        (g,) = torch.autograd.grad(b.sum(), x, create_graph=True)
-        yield g
-        yield torch.autograd.grad(g.sum(), w, retain_graph=True)
-        g, h = torch.autograd.grad((a + b).sum(), (x, w), create_graph=True)
-        yield g, h
-        yield attempt_later(lambda: torch.autograd.grad(g.sum(), w, retain_graph=True))
-        yield attempt_later(lambda: torch.autograd.grad(h.sum(), x))
-
-    check_session(session)
+@session
+def test_a_once_differentiable_function_and_an_ordinary_result_differentiated_twice(compile):
+    x, w = leaf(3), leaf(3, seed=1)
+    a, b = compile(lambda x, w: (Once.apply(x) * w, x * x * w))(x, w)
+    (g,) = torch.autograd.grad(b.sum(), x, create_graph=True)
+    yield g
+    yield torch.autograd.grad(g.sum(), w, retain_graph=True)
+    g, h = torch.autograd.grad((a + b).sum(), (x, w), create_graph=True)
+    yield g, h
+    yield attempt_later(lambda: torch.autograd.grad(g.sum(), w, retain_graph=True))
+    yield attempt_later(lambda: torch.autograd.grad(h.sum(), x))
 
 
-def test_create_graph_where_only_a_custom_backward_reads_an_ops_result():
+@session
+def test_create_graph_where_only_a_custom_backward_reads_an_ops_result(compile):
     class Product(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, y):
@@ -39,12 +38,9 @@ def test_create_graph_where_only_a_custom_backward_reads_an_ops_result():
             x, y = ctx.saved_tensors
             return g * y, g * x + h * 2
 
-    def session(compile):
-        x, y = leaf(2, 2), leaf(2, 2, seed=1)
-        z = compile(lambda x, y: Product.apply(x.max(0, keepdim=True)[0] + y, y)[1])(x, y)
-        yield z, torch.autograd.grad(z, [x, y], torch.ones_like(z), create_graph=True)
-
-    check_session(session)
+    x, y = leaf(2, 2), leaf(2, 2, seed=1)
+    z = compile(lambda x, y: Product.apply(x.max(0, keepdim=True)[0] + y, y)[1])(x, y)
+    yield z, torch.autograd.grad(z, [x, y], torch.ones_like(z), create_graph=True)
 
 
 SHOWN = {
@@ -69,7 +65,8 @@ SHOWN = {
         if not (shows.startswith("detached") and cotangent == "a leaf laid out otherwise")  # docs/limits.md
     ],
 )
-def test_a_custom_backward_returns_a_view_of_its_gradient_made_under_no_grad(shows, cotangent, way):
+@session
+def test_a_custom_backward_returns_a_view_of_its_gradient_made_under_no_grad(compile, shows, cotangent, way):
     class Shows(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, y):
@@ -80,41 +77,36 @@ def test_a_custom_backward_returns_a_view_of_its_gradient_made_under_no_grad(sho
             with torch.no_grad():
                 return SHOWN[shows](g)
 
-    def session(compile):
-        f = compile(lambda x, y: Shows.apply(x, y))
-        for _ in range(2):
-            x, y = leaf(2, 2), leaf(2, 2, seed=1)
-            if cotangent == "a leaf laid out otherwise":
-                root = plain(1, 2, 2, seed=2).transpose(1, 2).requires_grad_()
-            else:
-                root = leaf(1, 2, 2, seed=2)
-            c = root * 1 if cotangent == "no leaf" else root
-            z = f(x, y)
-            if way == "grad":
-                found = torch.autograd.grad(z, [x, y], c, create_graph=True, allow_unused=True)
-            else:
-                z.backward(c, create_graph=True)
-                found = x.grad, y.grad
-            there = [g for g in found if g is not None]
-            yield found, c, [(g._is_view(), g.grad_fn is None, g.is_leaf) for g in there]
-            for g in there:
-                yield attempt_later(lambda g=g, c=c: torch.autograd.grad(g.sum(), c, None, True, allow_unused=True))
-            yield attempt_later(lambda there=there: sum(g.sum() for g in there).backward()), root
-
-    check_session(session)
+    f = compile(lambda x, y: Shows.apply(x, y))
+    for _ in range(2):
+        x, y = leaf(2, 2), leaf(2, 2, seed=1)
+        if cotangent == "a leaf laid out otherwise":
+            root = plain(1, 2, 2, seed=2).transpose(1, 2).requires_grad_()
+        else:
+            root = leaf(1, 2, 2, seed=2)
+        c = root * 1 if cotangent == "no leaf" else root
+        z = f(x, y)
+        if way == "grad":
+            found = torch.autograd.grad(z, [x, y], c, create_graph=True, allow_unused=True)
+        else:
+            z.backward(c, create_graph=True)
+            found = x.grad, y.grad
+        there = [g for g in found if g is not None]
+        yield found, c, [(g._is_view(), g.grad_fn is None, g.is_leaf) for g in there]
+        for g in there:
+            yield attempt_later(lambda g=g, c=c: torch.autograd.grad(g.sum(), c, None, True, allow_unused=True))
+        yield attempt_later(lambda there=there: sum(g.sum() for g in there).backward()), root
 
 
-def test_a_second_derivative_of_a_once_differentiable_function_is_eagers_error():
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: Once.apply(x) * 2)(x)
-        (g,) = torch.autograd.grad(y, x, leaf(3, seed=2), create_graph=True)
-        yield g
-        yield attempt(lambda: g.sum().backward())
-        yield attempt(lambda: torch.autograd.grad(g.sum(), x, allow_unused=True))
-        yield x.grad
-
-    check_session(session)
+@session
+def test_a_second_derivative_of_a_once_differentiable_function_is_eagers_error(compile):
+    x = leaf(3)
+    y = compile(lambda x: Once.apply(x) * 2)(x)
+    (g,) = torch.autograd.grad(y, x, leaf(3, seed=2), create_graph=True)
+    yield g
+    yield attempt(lambda: g.sum().backward())
+    yield attempt(lambda: torch.autograd.grad(g.sum(), x, allow_unused=True))
+    yield x.grad
 
 
 class _IgnoresItsSecond(torch.autograd.Function):
@@ -170,19 +162,17 @@ def _another(function, x):
 @pytest.mark.parametrize("function", [_IgnoresItsSecond, _HasAnAttribute, _AppliesAnother])
 @pytest.mark.parametrize("body", [_sorted, _written, _beside_it, _another])
 @pytest.mark.parametrize("leads", ["leaf", "non-leaf"])
-def test_a_custom_backward_computes_with_an_operand_to_which_it_gives_no_gradient(function, body, leads):
-    def session(compile):
-        x = leaf(3)
-        x = x if leads == "leaf" else x * 1
-        out = compile(functools.partial(body, function))(x)
-        out, tangent = out[0] if isinstance(out, tuple) else out, leaf(3, seed=2)
-        (first,) = torch.autograd.grad(out, x, tangent, create_graph=True)
-        yield first
-        second = torch.autograd.grad(first.sum(), (x, tangent), create_graph=True, allow_unused=True)
-        yield second
-        yield torch.autograd.grad(sum((g * g).sum() for g in second if g is not None), x)
-
-    check_session(session)
+@session
+def test_a_custom_backward_computes_with_an_operand_to_which_it_gives_no_gradient(compile, function, body, leads):
+    x = leaf(3)
+    x = x if leads == "leaf" else x * 1
+    out = compile(functools.partial(body, function))(x)
+    out, tangent = out[0] if isinstance(out, tuple) else out, leaf(3, seed=2)
+    (first,) = torch.autograd.grad(out, x, tangent, create_graph=True)
+    yield first
+    second = torch.autograd.grad(first.sum(), (x, tangent), create_graph=True, allow_unused=True)
+    yield second
+    yield torch.autograd.grad(sum((g * g).sum() for g in second if g is not None), x)
 
 
 class _View(torch.autograd.Function):
@@ -195,7 +185,8 @@ class _View(torch.autograd.Function):
         return grad
 
 
-def test_a_second_derivative_by_a_custom_view_reshaped_in_place_under_no_grad():
+@session
+def test_a_second_derivative_by_a_custom_view_reshaped_in_place_under_no_grad(compile):
     """A view that a custom Function made refuses to, once it was reshaped in place under no_grad."""
 
     def f(x):
@@ -204,13 +195,10 @@ def test_a_second_derivative_by_a_custom_view_reshaped_in_place_under_no_grad():
             x.t_()
         return y.sin()
 
-    def session(compile):
-        x = leaf(2, 2)
-        (first,) = torch.autograd.grad(compile(f)(_View.apply(x)), x, plain(2, 2), create_graph=True)
-        yield first
-        yield torch.autograd.grad(first.sum(), x)
-
-    check_session(session)
+    x = leaf(2, 2)
+    (first,) = torch.autograd.grad(compile(f)(_View.apply(x)), x, plain(2, 2), create_graph=True)
+    yield first
+    yield torch.autograd.grad(first.sum(), x)
 
 
 class _SameAgain(torch.autograd.Function):
@@ -223,7 +211,8 @@ class _SameAgain(torch.autograd.Function):
         return g
 
 
-def test_create_graph_after_a_custom_view_in_inference_mode_and_a_write_to_its_base():
+@session
+def test_create_graph_after_a_custom_view_in_inference_mode_and_a_write_to_its_base(compile):
     def f(x, y):
         with torch.inference_mode():
             t = x.t()
@@ -232,47 +221,40 @@ def test_create_graph_after_a_custom_view_in_inference_mode_and_a_write_to_its_b
         y.zero_()
         return out
 
-    def session(compile):
-        g = compile(f)
-        x, y = leaf(1, 2), leaf(1, 2, seed=1).clone()
-        for _ in range(3):
-            out = g(x, y)
-            out.sum().backward(create_graph=True)
-            yield out, x.grad
-        x.grad = None
-
-    check_session(session)
+    g = compile(f)
+    x, y = leaf(1, 2), leaf(1, 2, seed=1).clone()
+    for _ in range(3):
+        out = g(x, y)
+        out.sum().backward(create_graph=True)
+        yield out, x.grad
+    x.grad = None
 
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("asked", ["everything", "x", "tangent", "both"])
 @pytest.mark.parametrize("level", [2, 3])
-def test_a_once_differentiable_function_differentiated_twice_and_thrice_is_an_error(trained, asked, level):
-    def session(compile):
-        x, tangent = leaf(3), leaf(3, seed=1) if trained else plain(3)
-        out = compile(lambda x: Once.apply(x.sin()))(x)
-        (gradient,) = torch.autograd.grad(out, x, tangent, create_graph=True)
-        if level == 3:
-            (gradient,) = torch.autograd.grad(gradient.exp().sum(), x, create_graph=True)
-        yield gradient
-        wanted = {"x": [x], "tangent": [tangent], "both": [x, tangent], "everything": []}[asked]
-        if wanted:
-            yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), wanted, allow_unused=True))
-        else:
-            yield attempt_later(lambda: gradient.sum().backward())
-
-    check_session(session)
+@session
+def test_a_once_differentiable_function_differentiated_twice_and_thrice_is_an_error(compile, trained, asked, level):
+    x, tangent = leaf(3), leaf(3, seed=1) if trained else plain(3)
+    out = compile(lambda x: Once.apply(x.sin()))(x)
+    (gradient,) = torch.autograd.grad(out, x, tangent, create_graph=True)
+    if level == 3:
+        (gradient,) = torch.autograd.grad(gradient.exp().sum(), x, create_graph=True)
+    yield gradient
+    wanted = {"x": [x], "tangent": [tangent], "both": [x, tangent], "everything": []}[asked]
+    if wanted:
+        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), wanted, allow_unused=True))
+    else:
+        yield attempt_later(lambda: gradient.sum().backward())
 
 
-def test_a_custom_backward_is_differentiated_by_the_operand_it_saved():
-    def session(compile):
-        x, w = leaf(3), leaf(3, seed=1)
-        y = compile(lambda x, w: Saving.apply(x, w, 2))(x, w)
-        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-        yield g
-        yield torch.autograd.grad(g.sum(), w)
-
-    check_session(session)
+@session
+def test_a_custom_backward_is_differentiated_by_the_operand_it_saved(compile):
+    x, w = leaf(3), leaf(3, seed=1)
+    y = compile(lambda x, w: Saving.apply(x, w, 2))(x, w)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    yield g
+    yield torch.autograd.grad(g.sum(), w)
 
 
 class TwiceOnlyWithoutGrad(torch.autograd.Function):
@@ -287,13 +269,11 @@ class TwiceOnlyWithoutGrad(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_a_once_differentiable_function_with_create_graph(trained: bool):
-    def session(compile):
-        f = compile(lambda x: (TwiceOnlyWithoutGrad.apply(x), x * 3))
-        for t in (trained, not trained):
-            x, cotangent = leaf(3), plain(3).requires_grad_(t)
-            for y in f(x):
-                (g,) = torch.autograd.grad([y], [x], [cotangent], create_graph=True)
-                yield g.requires_grad, attempt(lambda g=g, x=x: torch.autograd.grad([g.sum()], [x], allow_unused=True))
-
-    check_session(session)
+@session
+def test_a_once_differentiable_function_with_create_graph(compile, trained: bool):
+    f = compile(lambda x: (TwiceOnlyWithoutGrad.apply(x), x * 3))
+    for t in (trained, not trained):
+        x, cotangent = leaf(3), plain(3).requires_grad_(t)
+        for y in f(x):
+            (g,) = torch.autograd.grad([y], [x], [cotangent], create_graph=True)
+            yield g.requires_grad, attempt(lambda g=g, x=x: torch.autograd.grad([g.sum()], [x], allow_unused=True))

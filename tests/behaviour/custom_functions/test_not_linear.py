@@ -17,7 +17,7 @@ from tests.behaviour.custom_functions.common import (
     _sum,
     _TakesSigns,
 )
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session
 
 
 class _ScalesDown(torch.autograd.Function):
@@ -318,16 +318,15 @@ class _Draws(torch.autograd.Function):
         return g * torch.bernoulli(torch.full_like(g, 0.5))
 
 
-def test_a_backward_that_draws_random_numbers_does_so_once():
-    def session(compile):
-        torch.manual_seed(0)
-        yield from _loss_and_penalty(compile(functools.partial(_in_a_layer, _Draws.apply)))
-        yield torch.rand(2)
-
-    check_session(session)
+@session
+def test_a_backward_that_draws_random_numbers_does_so_once(compile):
+    torch.manual_seed(0)
+    yield from _loss_and_penalty(compile(functools.partial(_in_a_layer, _Draws.apply)))
+    yield torch.rand(2)
 
 
-def test_a_backward_that_writes_does_so_once():
+@session
+def test_a_backward_that_writes_does_so_once(compile):
     class Counts(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, count):
@@ -339,29 +338,24 @@ def test_a_backward_that_writes_does_so_once():
             ctx.count.add_(1)
             return g * 3, None
 
-    def session(compile):
-        x, w, v, count = _few(), _few(1), _few(2), torch.zeros(())
-        loss = compile(lambda x, w, v, count: (Counts.apply(x * w, count) ** 2 * v).sum())(x, w, v, count)
-        (g,) = torch.autograd.grad(loss, v, create_graph=True)
-        (loss + (g * g).sum()).backward()
-        yield x.grad, w.grad, v.grad, count
-
-    check_session(session)
+    x, w, v, count = _few(), _few(1), _few(2), torch.zeros(())
+    loss = compile(lambda x, w, v, count: (Counts.apply(x * w, count) ** 2 * v).sum())(x, w, v, count)
+    (g,) = torch.autograd.grad(loss, v, create_graph=True)
+    (loss + (g * g).sum()).backward()
+    yield x.grad, w.grad, v.grad, count
 
 
 @pytest.mark.parametrize("hook", ["before", "after"])
-def test_backward_hooks_of_modules_that_clip_gradients(hook):
-    def session(compile):
-        net = torch.nn.Linear(3, 2, bias=False)
-        net.weight.data.copy_(plain(2, 3))
-        if hook == "after":
-            net.register_full_backward_hook(lambda m, given, got: tuple(g.clamp(-4, 4) for g in given))
-        else:
-            net.register_full_backward_pre_hook(lambda m, got: tuple(g.clamp(-4, 4) for g in got))
-        x = leaf(2, 3, seed=1)
-        loss = compile(lambda x: (net(x * x) ** 2).sum())(x)
-        (g,) = torch.autograd.grad(loss, x, create_graph=True)
-        (loss + g.sum()).backward()
-        yield x.grad, net.weight.grad
-
-    check_session(session)
+@session
+def test_backward_hooks_of_modules_that_clip_gradients(compile, hook):
+    net = torch.nn.Linear(3, 2, bias=False)
+    net.weight.data.copy_(plain(2, 3))
+    if hook == "after":
+        net.register_full_backward_hook(lambda m, given, got: tuple(g.clamp(-4, 4) for g in given))
+    else:
+        net.register_full_backward_pre_hook(lambda m, got: tuple(g.clamp(-4, 4) for g in got))
+    x = leaf(2, 3, seed=1)
+    loss = compile(lambda x: (net(x * x) ** 2).sum())(x)
+    (g,) = torch.autograd.grad(loss, x, create_graph=True)
+    (loss + g.sum()).backward()
+    yield x.grad, net.weight.grad

@@ -11,10 +11,10 @@ from tests.behaviour.harness import (
     attempt,
     attempt_later,
     check,
-    check_session,
     leaf,
     non_leaf,
     plain,
+    session,
     through_dynamo,
 )
 
@@ -31,7 +31,10 @@ from tests.behaviour.harness import (
         ("view before", False),
     ],
 )
-def test_a_view_of_a_custom_function_is_read_around_a_write_to_it_or_its_base(read: str, grad: bool, written: str):
+@session
+def test_a_view_of_a_custom_function_is_read_around_a_write_to_it_or_its_base(
+    compile, read: str, grad: bool, written: str
+):
     def f(base, view):
         results = []
         if read in ("before", "both"):
@@ -44,17 +47,14 @@ def test_a_view_of_a_custom_function_is_read_around_a_write_to_it_or_its_base(re
             results.append(view * 3)
         return results
 
-    def session(compile):
-        g = compile(f)
-        x = plain(2, 2)
-        yield attempt_later(lambda: g(x, x))
-        a = leaf(2, 2)
-        base = a * 2
-        view = View.apply(base)
-        yield attempt_later(lambda: g(base, view))
-        yield base
-
-    check_session(session)
+    g = compile(f)
+    x = plain(2, 2)
+    yield attempt_later(lambda: g(x, x))
+    a = leaf(2, 2)
+    base = a * 2
+    view = View.apply(base)
+    yield attempt_later(lambda: g(base, view))
+    yield base
 
 
 class _ViewOfTheFirst(torch.autograd.Function):
@@ -69,29 +69,28 @@ class _ViewOfTheFirst(torch.autograd.Function):
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("given_grad", [False, True])
-def test_a_view_that_requires_grad_of_a_written_base_that_does_not(grad, given_grad):
+@session
+def test_a_view_that_requires_grad_of_a_written_base_that_does_not(compile, grad, given_grad):
     def f(x, y):
         _, view = _ViewOfTheFirst.apply(x, y)
         with torch.set_grad_enabled(grad):
             x.zero_()
         return view
 
-    def session(compile):
-        x, y = (leaf(3) * 1 if given_grad else plain(3)), leaf(3, seed=1)
-        view = compile(f)(x, y)
-        yield x, view.requires_grad
-        for refused in (lambda: view.is_leaf, lambda: view.sum().backward(), lambda: view.zero_()):
-            outcome = attempt_later(refused)  # whose message names a node
-            yield outcome.type if isinstance(outcome, Raised) else "nothing raised"
-        yield x, y
-
-    check_session(session)
+    x, y = (leaf(3) * 1 if given_grad else plain(3)), leaf(3, seed=1)
+    view = compile(f)(x, y)
+    yield x, view.requires_grad
+    for refused in (lambda: view.is_leaf, lambda: view.sum().backward(), lambda: view.zero_()):
+        outcome = attempt_later(refused)  # whose message names a node
+        yield outcome.type if isinstance(outcome, Raised) else "nothing raised"
+    yield x, y
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("written", [0, 1], ids=["base", "view"])
 @pytest.mark.parametrize("function", [Same, View])
-def test_a_function_of_a_view_that_requires_grad_whose_base_or_view_is_then_written(function, written, mode):
+@session
+def test_a_function_of_a_view_that_requires_grad_whose_base_or_view_is_then_written(compile, function, written, mode):
     """Its base requires none, and autograd refuses to say its history once that was written."""
 
     def f(*args):
@@ -100,13 +99,10 @@ def test_a_function_of_a_view_that_requires_grad_whose_base_or_view_is_then_writ
             args[written].zero_()
         return made
 
-    def session(compile):
-        base = plain(2, 2)
-        made = compile(f)(base, base.t().requires_grad_())
-        yield made.requires_grad, made._base is base
-        yield isinstance(attempt_later(lambda: made.grad_fn), Raised)
-
-    check_session(session)
+    base = plain(2, 2)
+    made = compile(f)(base, base.t().requires_grad_())
+    yield made.requires_grad, made._base is base
+    yield isinstance(attempt_later(lambda: made.grad_fn), Raised)
 
 
 class ViewUnderGrad(torch.autograd.Function):
@@ -124,7 +120,8 @@ class ViewUnderGrad(torch.autograd.Function):
 
 @pytest.mark.parametrize("how", ["grad", "no_grad", "hidden"])
 @pytest.mark.parametrize("written", ["operand", "result", "by the caller"])
-def test_a_view_that_a_function_made_with_grad_enabled_raises_after_a_write(written, how):
+@session
+def test_a_view_that_a_function_made_with_grad_enabled_raises_after_a_write(compile, written, how):
     def write(t):
         if how == "hidden":
             t.data.mul_(2)
@@ -132,32 +129,29 @@ def test_a_view_that_a_function_made_with_grad_enabled_raises_after_a_write(writ
         with torch.set_grad_enabled(how == "grad"):
             t.mul_(2)
 
-    def session(compile):
-        @compile
-        def f(x):
-            y = ViewUnderGrad.apply(x)
-            z = y.t()
-            if written == "operand":
-                write(x)
-            elif written == "result":
-                write(y)
-            return y, z
+    @compile
+    def f(x):
+        y = ViewUnderGrad.apply(x)
+        z = y.t()
+        if written == "operand":
+            write(x)
+        elif written == "result":
+            write(y)
+        return y, z
 
-        def leafness(t):
-            found = attempt_later(lambda: t.is_leaf)
-            return "refused" if isinstance(found, Raised) else found  # the message names a node
+    def leafness(t):
+        found = attempt_later(lambda: t.is_leaf)
+        return "refused" if isinstance(found, Raised) else found  # the message names a node
 
-        x = leaf(2, 2)
-        outputs = attempt(lambda: f(x.clone()))
-        if isinstance(outputs, Raised):
-            yield outputs
-            return
+    x = leaf(2, 2)
+    outputs = attempt(lambda: f(x.clone()))
+    if isinstance(outputs, Raised):
+        yield outputs
+        return
+    yield [leafness(t) for t in outputs]
+    if written == "by the caller":
+        yield isinstance(attempt_later(lambda: write(outputs[0])), Raised)
         yield [leafness(t) for t in outputs]
-        if written == "by the caller":
-            yield isinstance(attempt_later(lambda: write(outputs[0])), Raised)
-            yield [leafness(t) for t in outputs]
-
-    check_session(session)
 
 
 class ReturnsItsOperand(torch.autograd.Function):

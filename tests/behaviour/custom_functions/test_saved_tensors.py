@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check_session, leaf, plain, session
 
 
 class AsksInVain(torch.autograd.Function):
@@ -24,35 +24,31 @@ class AsksInVain(torch.autograd.Function):
 
 @pytest.mark.parametrize("asks", [False, True])
 @pytest.mark.parametrize("others", [0, 1])
-def test_saved_tensors_read_where_nothing_was_saved(asks, others):
+@session
+def test_saved_tensors_read_where_nothing_was_saved(compile, asks, others):
     def f(x):
         return (AsksInVain.apply(x, asks), *[x.sin()] * others)
 
-    def session(compile):
-        x = leaf(3)
-        out = compile(f)(x)
-        for o in out:
-            for _ in range(2):
-                yield attempt_later(lambda o=o: o.sum().backward())
-                yield x
-
-    check_session(session)
+    x = leaf(3)
+    out = compile(f)(x)
+    for o in out:
+        for _ in range(2):
+            yield attempt_later(lambda o=o: o.sum().backward())
+            yield x
 
 
-def test_a_function_of_a_no_grad_view_that_saves_nothing_is_backpropagated_twice():
+@session
+def test_a_function_of_a_no_grad_view_that_saves_nothing_is_backpropagated_twice(compile):
     """Its argument is a view that autograd was not told of, and it saves nothing that a backward could free."""
 
-    def session(compile):
-        base = leaf(4) * 2
-        with torch.no_grad():
-            x = base.view(2, 2)
-        y = compile(View.apply)(x)
-        yield y.requires_grad
-        for _ in range(2):
-            yield attempt_later(lambda: y.backward(torch.ones_like(y)))
-        yield x.grad
-
-    check_session(session)
+    base = leaf(4) * 2
+    with torch.no_grad():
+        x = base.view(2, 2)
+    y = compile(View.apply)(x)
+    yield y.requires_grad
+    for _ in range(2):
+        yield attempt_later(lambda: y.backward(torch.ones_like(y)))
+    yield x.grad
 
 
 class KeepsAResultThatNobodyNeeds(torch.autograd.Function):
@@ -71,18 +67,16 @@ class KeepsAResultThatNobodyNeeds(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("returned", [slice(1), slice(1, 2), slice(2), slice(0)], ids=["product", "x", "both", "none"])
-def test_a_function_saves_what_it_computed_of_an_inference_tensor(returned):
-    def session(compile):
-        x = leaf(3)
-        with torch.inference_mode():
-            y = plain(3, seed=1)
-        argument = x * 2
-        out = compile(lambda x, y: KeepsAResultThatNobodyNeeds.apply(x, y)[returned])(argument, y)
-        yield out, argument
-        sum(t.sum() for t in (*out, argument)).backward()
-        yield x
-
-    check_session(session)
+@session
+def test_a_function_saves_what_it_computed_of_an_inference_tensor(compile, returned):
+    x = leaf(3)
+    with torch.inference_mode():
+        y = plain(3, seed=1)
+    argument = x * 2
+    out = compile(lambda x, y: KeepsAResultThatNobodyNeeds.apply(x, y)[returned])(argument, y)
+    yield out, argument
+    sum(t.sum() for t in (*out, argument)).backward()
+    yield x
 
 
 class OfTheLastThere(torch.autograd.Function):
@@ -107,17 +101,15 @@ class MultipliesOnceAsked(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("function", [OfTheLastThere, MultipliesOnceAsked])
-def test_a_function_of_a_no_grad_view_is_freed_only_if_its_backward_reads_saved_tensors(function):
-    def session(compile):
-        x = leaf(3)
-        with torch.no_grad():
-            view = x.view(3)
-        out = compile(lambda v: function.apply(v))(view)
-        for y in (*out, *out):
-            yield attempt_later(lambda y=y: y.backward(torch.ones_like(y)))
-        yield x.grad
-
-    check_session(session)
+@session
+def test_a_function_of_a_no_grad_view_is_freed_only_if_its_backward_reads_saved_tensors(compile, function):
+    x = leaf(3)
+    with torch.no_grad():
+        view = x.view(3)
+    out = compile(lambda v: function.apply(v))(view)
+    for y in (*out, *out):
+        yield attempt_later(lambda y=y: y.backward(torch.ones_like(y)))
+    yield x.grad
 
 
 class SavesInVain(torch.autograd.Function):
@@ -263,16 +255,14 @@ def of_what_is_made(x, y):
 
 @pytest.mark.parametrize("function", [of_arguments, of_what_is_made])
 @pytest.mark.parametrize("roots", [(0,), (1,), (0, 1)], ids=str)
-def test_a_custom_backward_reads_saved_tensors_only_where_a_gradient_is_undefined(function, roots):
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
-        results = compile(function)(x, y)
-        chosen = [results[k] for k in roots]
-        seeds = [torch.ones_like(r) for r in chosen]
-        first = torch.autograd.grad(chosen, [x, y], seeds, create_graph=True, allow_unused=True)
-        yield first
-        trained = [g for g in first if g is not None and g.requires_grad]
-        if trained:
-            yield torch.autograd.grad(trained, [x, y], [torch.ones_like(g) for g in trained], allow_unused=True)
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_a_custom_backward_reads_saved_tensors_only_where_a_gradient_is_undefined(compile, function, roots):
+    x, y = leaf(3), leaf(3, seed=1)
+    results = compile(function)(x, y)
+    chosen = [results[k] for k in roots]
+    seeds = [torch.ones_like(r) for r in chosen]
+    first = torch.autograd.grad(chosen, [x, y], seeds, create_graph=True, allow_unused=True)
+    yield first
+    trained = [g for g in first if g is not None and g.requires_grad]
+    if trained:
+        yield torch.autograd.grad(trained, [x, y], [torch.ones_like(g) for g in trained], allow_unused=True)

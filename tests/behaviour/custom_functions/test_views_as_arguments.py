@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import of_non_leaf
 
 
@@ -71,46 +71,42 @@ def test_a_custom_view_read_after_a_write_is_eagers_error(function, written):
     "use", [lambda x: x.zero_(), lambda x: x.detach() * 2, lambda x: x.view_as(x), lambda x: x * 2]
 )
 @pytest.mark.parametrize("function", [_ReturnsView, _ReturnsInput])
-def test_a_custom_view_argument_whose_grad_fn_is_an_error_in_eager(function, use, before):
-    def session(compile):
-        @compile
-        def f(x):
-            with torch.no_grad():
-                return None if use(x) is x else use(x)
+@session
+def test_a_custom_view_argument_whose_grad_fn_is_an_error_in_eager(compile, function, use, before):
+    @compile
+    def f(x):
+        with torch.no_grad():
+            return None if use(x) is x else use(x)
 
-        @compile
-        def g(x):
-            return use(x)
+    @compile
+    def g(x):
+        return use(x)
 
-        root = leaf(2, 2)
-        x = function.apply(root.clone())
-        if before:
-            with torch.no_grad():
-                x.fill_(3)
-        yield attempt(lambda: f(x))
-        yield attempt(lambda: f(x))
-        yield attempt(lambda: g(x))
-        yield x.detach()
-
-    check_session(session)
+    root = leaf(2, 2)
+    x = function.apply(root.clone())
+    if before:
+        with torch.no_grad():
+            x.fill_(3)
+    yield attempt(lambda: f(x))
+    yield attempt(lambda: f(x))
+    yield attempt(lambda: g(x))
+    yield x.detach()
 
 
 @pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("function", [_ReturnsView, _ReturnsInput])
-def test_a_custom_view_of_a_leaf_view_that_is_written(function, quiet):
+@session
+def test_a_custom_view_of_a_leaf_view_that_is_written(compile, function, quiet):
     def f(x):
         view = function.apply(x)
         with quiet():
             x.zero_()
         return view
 
-    def session(compile):
-        view = compile(f)(plain(2, 2).view(4).requires_grad_())
-        yield view.requires_grad, view.detach()
-        with pytest.raises(RuntimeError, match="has been modified inplace"):
-            view.grad_fn.name()
-
-    check_session(session)
+    view = compile(f)(plain(2, 2).view(4).requires_grad_())
+    yield view.requires_grad, view.detach()
+    with pytest.raises(RuntimeError, match="has been modified inplace"):
+        view.grad_fn.name()
 
 
 class _Unsqueezes(torch.autograd.Function):
@@ -177,29 +173,25 @@ def test_a_custom_view_whose_storage_grew_before_a_write(told):
     check(f, lambda: given(View.apply(plain(2))))
 
 
-def test_the_base_of_a_custom_view_is_written_after_the_view_was_used():
-    def session(compile):
-        def f(x, y):
-            z = y * 3
-            with torch.no_grad():
-                x.add_(1)
-            return z
+@session
+def test_the_base_of_a_custom_view_is_written_after_the_view_was_used(compile):
+    def f(x, y):
+        z = y * 3
+        with torch.no_grad():
+            x.add_(1)
+        return z
 
-        root = leaf(3)
-        base = root * 2
-        z = compile(f)(base, View.apply(base))
-        yield z, base, attempt_later(lambda: backward([z])), root.grad
-
-    check_session(session)
+    root = leaf(3)
+    base = root * 2
+    z = compile(f)(base, View.apply(base))
+    yield z, base, attempt_later(lambda: backward([z])), root.grad
 
 
-def test_detach_in_place_of_a_custom_view_is_eagers_error():
+@session
+def test_detach_in_place_of_a_custom_view_is_eagers_error(compile):
     def f(x, y):
         x.untyped_storage().resize_(0)
         y.detach_()
 
-    def session(compile):
-        x, y = plain(3), View.apply(leaf(3))
-        yield attempt_later(lambda: compile(f)(x, y)), x.untyped_storage().nbytes(), y
-
-    check_session(session)
+    x, y = plain(3), View.apply(leaf(3))
+    yield attempt_later(lambda: compile(f)(x, y)), x.untyped_storage().nbytes(), y

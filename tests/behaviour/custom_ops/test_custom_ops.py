@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
 
 _NAMESPACE = "aotcheck_behaviour"
 
@@ -41,25 +41,21 @@ def test_an_op_with_autograd_and_a_fake_kernel():
 
 
 @pytest.mark.on_the_cpu
-def test_a_second_derivative_of_a_custom_op():
-    def session(compile):
-        x = leaf(3)
-        (g,) = torch.autograd.grad(compile(cube)(x).sum(), x, create_graph=True)
-        yield g
-        backward([g])
-        yield x
-
-    check_session(session)
+@session
+def test_a_second_derivative_of_a_custom_op(compile):
+    x = leaf(3)
+    (g,) = torch.autograd.grad(compile(cube)(x).sum(), x, create_graph=True)
+    yield g
+    backward([g])
+    yield x
 
 
 @pytest.mark.on_the_cpu
-def test_an_op_without_autograd_raises_in_the_backward_as_eager_does():
-    def session(compile):
-        x = leaf(3)
-        y = compile(twice)(x)
-        yield y, attempt_later(lambda: backward([y]))
-
-    check_session(session)
+@session
+def test_an_op_without_autograd_raises_in_the_backward_as_eager_does(compile):
+    x = leaf(3)
+    y = compile(twice)(x)
+    yield y, attempt_later(lambda: backward([y]))
 
 
 @torch.library.custom_op(f"{_NAMESPACE}::add_to", mutates_args=("x",))
@@ -125,19 +121,17 @@ def test_an_op_that_writes_its_arguments(function):
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_op_that_writes_an_inference_tensor(inside):
+@session
+def test_an_op_that_writes_an_inference_tensor(compile, inside):
     """Outside inference mode eager refuses, after the op has run; before torch 2.13 it does not."""
 
-    def session(compile):
-        compiled = compile(lambda x, y: add_to(x, y))
-        for seed in range(2):
-            with torch.inference_mode():
-                x = plain(3, seed=seed)
-            with torch.inference_mode(inside):
-                result = attempt_later(lambda x=x: compiled(x, plain(3, seed=2)))
-            yield result, x
-
-    check_session(session)
+    compiled = compile(lambda x, y: add_to(x, y))
+    for seed in range(2):
+        with torch.inference_mode():
+            x = plain(3, seed=seed)
+        with torch.inference_mode(inside):
+            result = attempt_later(lambda x=x: compiled(x, plain(3, seed=2)))
+        yield result, x
 
 
 @pytest.mark.on_the_cpu

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, backward, check, given, leaf, plain, session
 
 
 def _contexts(function: Any) -> list[str]:
@@ -47,42 +47,36 @@ def test_an_error_of_the_function_has_the_exception_context_of_eager(function: A
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_missing_attribute_of_a_tensor_raises_as_in_eager():
-    def session(compile):
-        f = compile(lambda x: x.nothing)
-        yield attempt(lambda: f(plain(3))), attempt(lambda: f(nn.Parameter(plain(3))))
-        g = compile(lambda x: getattr(x, "nothing", 2) * x)
-        yield g(plain(3))
-
-    check_session(session)
+@session
+def test_a_missing_attribute_of_a_tensor_raises_as_in_eager(compile):
+    f = compile(lambda x: x.nothing)
+    yield attempt(lambda: f(plain(3))), attempt(lambda: f(nn.Parameter(plain(3))))
+    g = compile(lambda x: getattr(x, "nothing", 2) * x)
+    yield g(plain(3))
 
 
 @pytest.mark.parametrize(
     "lay", [lambda x: x.expand(3, 2), lambda x: x[::2], lambda x: x.conj(), lambda x: x[1:1], lambda x: x.conj().imag]
 )
-def test_writes_before_an_error_of_the_program_happen_as_in_eager(lay):
+@session
+def test_writes_before_an_error_of_the_program_happen_as_in_eager(compile, lay):
     """However its arguments lie, of which the trace tries what its ops give."""
 
     def f(x, y):
         x.mul_(2)
         return (x.t() + 1).sum(0), y.sum(7)
 
-    def session(compile):
-        x, y = plain(2, 2), plain(2, dtype=torch.complex64)
-        yield attempt(lambda: compile(f)(x, lay(y))), x, y
-
-    check_session(session)
+    x, y = plain(2, 2), plain(2, dtype=torch.complex64)
+    yield attempt(lambda: compile(f)(x, lay(y))), x, y
 
 
-def test_a_function_can_be_called_again_after_an_error_of_its_forward():
-    def session(compile):
-        f = compile(lambda x, y: x @ y)
-        yield attempt(lambda: f(leaf(2, 3), leaf(2, 3)))
-        x, y = leaf(2, 3), leaf(3, 2)
-        backward([f(x, y)])
-        yield x, y
-
-    check_session(session)
+@session
+def test_a_function_can_be_called_again_after_an_error_of_its_forward(compile):
+    f = compile(lambda x, y: x @ y)
+    yield attempt(lambda: f(leaf(2, 3), leaf(2, 3)))
+    x, y = leaf(2, 3), leaf(3, 2)
+    backward([f(x, y)])
+    yield x, y
 
 
 def test_an_error_raised_by_the_function_itself():
@@ -122,14 +116,12 @@ def test_inputs_after_an_error_of_the_program_are_as_in_eager():
     check(f, lambda: given(plain(2, 3), plain(2, 3, seed=1)))
 
 
-def test_an_error_of_an_unused_op_after_dropout_is_raised():
+@session
+def test_an_error_of_an_unused_op_after_dropout_is_raised(compile):
     def f(x):
         y = F.dropout(x, 0.5)
         torch.arange(0, dtype=torch.bool, device=x.device)
         return y
 
-    def session(compile):
-        x = leaf(3)
-        yield attempt(lambda: compile(f)(x)), x
-
-    check_session(session)
+    x = leaf(3)
+    yield attempt(lambda: compile(f)(x)), x

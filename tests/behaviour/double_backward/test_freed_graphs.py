@@ -13,7 +13,7 @@ from torch.autograd import grad
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Square
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+from tests.behaviour.harness import attempt_later, leaf, plain, session
 from tests.behaviour.shared import gradients
 
 
@@ -77,7 +77,8 @@ _WRITES = {
 @pytest.mark.parametrize("view", [lambda x: x.view(-1), lambda x: x[0]], ids=["view", "row"])
 @pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
 @pytest.mark.parametrize("keep", [(False, False), (False, True), (True, False), (True, True)], ids=str)
-def test_what_second_and_third_derivatives_free_of_a_base_written_through_a_view(results, view, write, keep):
+@session(rtol=1e-5)
+def test_what_second_and_third_derivatives_free_of_a_base_written_through_a_view(compile, results, view, write, keep):
     def gradients(of, to, keep, given=None):
         return attempt_later(
             lambda: torch.autograd.grad(
@@ -85,22 +86,19 @@ def test_what_second_and_third_derivatives_free_of_a_base_written_through_a_view
             )
         )
 
-    def session(compile):
-        x = leaf(2, 3)
-        out = compile(lambda y: results(y, view, write))(x / 8)
-        root = out[0] if isinstance(out, tuple) else out
-        cotangent = torch.full_like(root, 2).detach().requires_grad_()
-        first = gradients(root, [x], keep[0], cotangent)
-        yield out, first
-        if isinstance(first, tuple) and first[0].requires_grad:
-            second = gradients(first[0].sum(), [x, cotangent], keep[1])
-            yield second
-            if isinstance(second, tuple) and second[0] is not None and second[0].requires_grad:
-                yield gradients(second[0].sum(), [x, cotangent], False)
-            yield gradients(first[0].sum(), [x, cotangent], False)
-        yield gradients(root, [x], False, cotangent.detach())
-
-    check_session(session, rtol=1e-5)
+    x = leaf(2, 3)
+    out = compile(lambda y: results(y, view, write))(x / 8)
+    root = out[0] if isinstance(out, tuple) else out
+    cotangent = torch.full_like(root, 2).detach().requires_grad_()
+    first = gradients(root, [x], keep[0], cotangent)
+    yield out, first
+    if isinstance(first, tuple) and first[0].requires_grad:
+        second = gradients(first[0].sum(), [x, cotangent], keep[1])
+        yield second
+        if isinstance(second, tuple) and second[0] is not None and second[0].requires_grad:
+            yield gradients(second[0].sum(), [x, cotangent], False)
+        yield gradients(first[0].sum(), [x, cotangent], False)
+    yield gradients(root, [x], False, cotangent.detach())
 
 
 def test_a_written_view_and_its_base_are_freed_after_a_second_derivative():
@@ -138,19 +136,17 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize("freed", [None, 0, 1], ids=["kept", "the call's is freed", "the first derivative's is freed"])
-def test_a_derivative_after_the_graphs_of_lower_derivatives_were_dropped(f, freed):
-    def session(compile):
-        x = leaf(3)
-        graphs = [compile(f)(x)]
-        for _ in range(2):
-            graphs += grad(graphs[-1].sum(), x, create_graph=True)
-        if freed is not None:
-            yield attempt_later(functools.partial(grad, graphs[freed].sum(), x))
-        last = graphs.pop().sum()
-        graphs.clear()
-        yield attempt_later(functools.partial(grad, last, x))
-
-    check_session(session)
+@session
+def test_a_derivative_after_the_graphs_of_lower_derivatives_were_dropped(compile, f, freed):
+    x = leaf(3)
+    graphs = [compile(f)(x)]
+    for _ in range(2):
+        graphs += grad(graphs[-1].sum(), x, create_graph=True)
+    if freed is not None:
+        yield attempt_later(functools.partial(grad, graphs[freed].sum(), x))
+    last = graphs.pop().sum()
+    graphs.clear()
+    yield attempt_later(functools.partial(grad, last, x))
 
 
 def square_of_exp(x):
@@ -173,33 +169,29 @@ ORDERS = {
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("function", [torch.square, square_of_exp, product, torch.neg, torch.exp2])
-def test_a_backward_frees_what_derivatives_share_with_the_forward(function, order: str):
-    def session(compile):
-        f = compile(function)
-        x = leaf(3)
-        y = f(x)
-        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-        h = None
-        if g.requires_grad and g.grad_fn is not None:
-            (h,) = torch.autograd.grad(g.sum(), x, create_graph=True, allow_unused=True)
-        for root in ORDERS[order](y, g, g if h is None else h):
-            if root.requires_grad:
-                yield attempt_later(functools.partial(gradients, root, (x,)))
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_a_backward_frees_what_derivatives_share_with_the_forward(compile, function, order: str):
+    f = compile(function)
+    x = leaf(3)
+    y = f(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    h = None
+    if g.requires_grad and g.grad_fn is not None:
+        (h,) = torch.autograd.grad(g.sum(), x, create_graph=True, allow_unused=True)
+    for root in ORDERS[order](y, g, g if h is None else h):
+        if root.requires_grad:
+            yield attempt_later(functools.partial(gradients, root, (x,)))
 
 
-def test_a_second_derivative_after_create_graph_without_retain_graph():
-    def session(compile):
-        f = compile(torch.exp2)
-        x = leaf(3)
-        y = f(x)
-        y.backward(torch.ones(3), create_graph=True, retain_graph=False)
-        g = x.grad
-        yield attempt_later(lambda: torch.autograd.grad(g.sum(), x))
-        x.grad = None
-
-    check_session(session)
+@session
+def test_a_second_derivative_after_create_graph_without_retain_graph(compile):
+    f = compile(torch.exp2)
+    x = leaf(3)
+    y = f(x)
+    y.backward(torch.ones(3), create_graph=True, retain_graph=False)
+    g = x.grad
+    yield attempt_later(lambda: torch.autograd.grad(g.sum(), x))
+    x.grad = None
 
 
 _SAVED_TWICE = {
@@ -216,46 +208,40 @@ _SAVED_TWICE = {
 @pytest.mark.parametrize("op", _SAVED_TWICE.values(), ids=_SAVED_TWICE)
 @pytest.mark.parametrize("written", ["x", "output", "tangent", "gradient", "nothing"])
 @pytest.mark.parametrize("strided", [False, True])
-def test_what_a_backward_with_create_graph_saves_must_not_be_written(op, written, strided):
-    def session(compile):
-        root = leaf(3)
-        x = root * 1
-        out = compile(op)(x)
-        tangent = plain(6)[::2].requires_grad_() if strided else leaf(3, seed=1)
-        (gradient,) = torch.autograd.grad(out, root, tangent, create_graph=True)
-        with torch.no_grad():
-            tensors = {"x": x, "output": out, "tangent": tangent, "gradient": gradient, "nothing": plain(2)}
-            tensors[written].add_(1)
-        yield attempt_later(
-            lambda: torch.autograd.grad(gradient, [root, tangent], plain(3), allow_unused=True, retain_graph=True)
-        )
-
-    check_session(session)
+@session
+def test_what_a_backward_with_create_graph_saves_must_not_be_written(compile, op, written, strided):
+    root = leaf(3)
+    x = root * 1
+    out = compile(op)(x)
+    tangent = plain(6)[::2].requires_grad_() if strided else leaf(3, seed=1)
+    (gradient,) = torch.autograd.grad(out, root, tangent, create_graph=True)
+    with torch.no_grad():
+        tensors = {"x": x, "output": out, "tangent": tangent, "gradient": gradient, "nothing": plain(2)}
+        tensors[written].add_(1)
+    yield attempt_later(
+        lambda: torch.autograd.grad(gradient, [root, tangent], plain(3), allow_unused=True, retain_graph=True)
+    )
 
 
-def test_what_a_second_derivative_with_create_graph_saves_must_not_be_written():
-    def session(compile):
-        root = leaf(3)
-        x = root * 1
-        out = compile(torch.sin)(x)
-        (first,) = torch.autograd.grad(out.sum(), root, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), root, create_graph=True)
-        with torch.no_grad():
-            x.add_(1)
-        yield attempt_later(lambda: torch.autograd.grad(second.sum(), root))
-
-    check_session(session)
+@session
+def test_what_a_second_derivative_with_create_graph_saves_must_not_be_written(compile):
+    root = leaf(3)
+    x = root * 1
+    out = compile(torch.sin)(x)
+    (first,) = torch.autograd.grad(out.sum(), root, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), root, create_graph=True)
+    with torch.no_grad():
+        x.add_(1)
+    yield attempt_later(lambda: torch.autograd.grad(second.sum(), root))
 
 
 @pytest.mark.parametrize("op", [torch.relu_, torch.tanh_, torch.exp_], ids=["relu_", "tanh_", "exp_"])
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_second_derivative_by_a_mutated_argument_whose_graph_was_freed(op, keep):
-    def session(compile):
-        root = leaf(3)
-        x = root * 1
-        compile(op)(x)
-        (gradient,) = torch.autograd.grad(x.sum(), root, create_graph=True, retain_graph=keep)
-        yield gradient
-        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root))
-
-    check_session(session)
+@session
+def test_a_second_derivative_by_a_mutated_argument_whose_graph_was_freed(compile, op, keep):
+    root = leaf(3)
+    x = root * 1
+    compile(op)(x)
+    (gradient,) = torch.autograd.grad(x.sum(), root, create_graph=True, retain_graph=keep)
+    yield gradient
+    yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root))

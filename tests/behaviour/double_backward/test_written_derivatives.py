@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, check_session, plain
+from tests.behaviour.harness import attempt_later, check_session, plain, session
 
 
 def _function(body):
@@ -143,17 +143,15 @@ def test_a_backward_that_writes_is_differentiated_and_checks_what_it_saved(calle
     check_session(lambda compile: caller(compile(functools.partial(place, _function(body)))))
 
 
-def test_a_saved_tensor_that_a_backward_wrote_is_an_error_in_the_next_backward():
+@session
+def test_a_saved_tensor_that_a_backward_wrote_is_an_error_in_the_next_backward(compile):
     def f(x, w, buffer):
         return (_function(_counts)(x * w, buffer) ** 2 * buffer).sum()
 
-    def session(compile):
-        x, w, buffer = _inputs()
-        loss = compile(f)(x, w, buffer)
-        yield torch.autograd.grad(loss, x, create_graph=True), buffer
-        yield attempt_later(lambda: torch.autograd.grad(loss, x)), buffer
-
-    check_session(session)
+    x, w, buffer = _inputs()
+    loss = compile(f)(x, w, buffer)
+    yield torch.autograd.grad(loss, x, create_graph=True), buffer
+    yield attempt_later(lambda: torch.autograd.grad(loss, x)), buffer
 
 
 def _counts_and_reads(ctx, g):

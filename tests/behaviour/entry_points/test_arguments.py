@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import Item
 
 
@@ -45,32 +45,28 @@ def test_nested_containers_are_arguments_and_results(make):
     check(f, make)
 
 
-def test_keyword_arguments_may_be_defaults_numbers_or_tensors():
-    def session(compile):
-        f = compile(lambda x, *, y, n=2: (x * y * n, y))
-        for more in ({}, {"n": 3}, {"n": plain(3, seed=4)}):
-            x, y = leaf(3), leaf(3, seed=1)
-            out = f(x, y=y, **more)
-            backward([out[0]])
-            yield x, y, out
-
-    check_session(session)
+@session
+def test_keyword_arguments_may_be_defaults_numbers_or_tensors(compile):
+    f = compile(lambda x, *, y, n=2: (x * y * n, y))
+    for more in ({}, {"n": 3}, {"n": plain(3, seed=4)}):
+        x, y = leaf(3), leaf(3, seed=1)
+        out = f(x, y=y, **more)
+        backward([out[0]])
+        yield x, y, out
 
 
 @pytest.mark.parametrize("nest", [lambda size: size, lambda size: [size], lambda size: {"size": (1, size)}])
-def test_torch_sizes_stay_torch_sizes_as_arguments_and_results(nest):
+@session
+def test_torch_sizes_stay_torch_sizes_as_arguments_and_results(compile, nest):
     def f(x, size=None, nested=None):
         given = size if size is not None else nested[0]
         return x.new_ones(given).sum() * given.numel(), nest(x.shape), given
 
-    def session(compile):
-        compiled, x = compile(f), leaf(2, 3)
-        yield compiled(x, torch.Size((2, 2)))
-        yield compiled(x, size=torch.Size((4,)))
-        yield compiled(x, nested=[torch.Size(()), 2])
-        yield compiled(x, nested=[torch.Size((5,)), 2])
-
-    check_session(session)
+    compiled, x = compile(f), leaf(2, 3)
+    yield compiled(x, torch.Size((2, 2)))
+    yield compiled(x, size=torch.Size((4,)))
+    yield compiled(x, nested=[torch.Size(()), 2])
+    yield compiled(x, nested=[torch.Size((5,)), 2])
 
 
 def test_a_function_of_numbers_alone_returns_a_number():
@@ -81,24 +77,20 @@ def test_a_function_without_arguments_returns_a_tensor():
     check(lambda: torch.ones(3), lambda: given())
 
 
-def test_a_generator_argument_advances_as_in_eager(device: str):
-    def session(compile):
-        generator = torch.Generator(device).manual_seed(3)
-        f = compile(lambda n, g: torch.rand(n, generator=g, device=device))
-        yield f(3, generator), generator.get_state()
-        yield f(3, generator), generator.get_state()
-
-    check_session(session)
+@session
+def test_a_generator_argument_advances_as_in_eager(compile, device: str):
+    generator = torch.Generator(device).manual_seed(3)
+    f = compile(lambda n, g: torch.rand(n, generator=g, device=device))
+    yield f(3, generator), generator.get_state()
+    yield f(3, generator), generator.get_state()
 
 
-def test_a_list_passed_twice_is_not_taken_for_two_lists():
-    def session(compile):
-        f = compile(lambda a, b: (len(a), len(b), a[0] * b[0]))
-        xs, ys = [plain(3)], [plain(3, seed=1)]
-        yield f(xs, ys)
-        yield f(xs, xs)
-
-    check_session(session)
+@session
+def test_a_list_passed_twice_is_not_taken_for_two_lists(compile):
+    f = compile(lambda a, b: (len(a), len(b), a[0] * b[0]))
+    xs, ys = [plain(3)], [plain(3, seed=1)]
+    yield f(xs, ys)
+    yield f(xs, xs)
 
 
 def both_lists(a, b):
@@ -129,18 +121,16 @@ TWICE = {
 
 
 @pytest.mark.parametrize("f", TWICE)
-def test_lists_and_objects_passed_twice_stay_one(f):
-    def session(compile):
-        g = compile(f)
-        for k in range(6):
-            a, b = TWICE[f](plain(3, seed=k))
-            if k % 2:
-                a, b = ([a[0], a[0]], None) if b is None else (a, a)
-            yield g(a, b)
-            for item in a if f is both_in_a_list else (a, b):
-                yield item if isinstance(item, (dict, list)) else vars(item)
-
-    check_session(session)
+@session
+def test_lists_and_objects_passed_twice_stay_one(compile, f):
+    g = compile(f)
+    for k in range(6):
+        a, b = TWICE[f](plain(3, seed=k))
+        if k % 2:
+            a, b = ([a[0], a[0]], None) if b is None else (a, a)
+        yield g(a, b)
+        for item in a if f is both_in_a_list else (a, b):
+            yield item if isinstance(item, (dict, list)) else vars(item)
 
 
 VALUES = [
@@ -158,31 +148,27 @@ VALUES = [
 
 
 @pytest.mark.on_the_cpu
-def test_plain_python_values_as_arguments_are_distinguished():
-    def session(compile):
-        compiled = compile(lambda x, value, other: x * 2 if value == other else x * 3)
-        for value in VALUES:
-            for other in (value, VALUES[0]):
-                yield compiled(plain(3), value, other)
-
-    check_session(session)
+@session
+def test_plain_python_values_as_arguments_are_distinguished(compile):
+    compiled = compile(lambda x, value, other: x * 2 if value == other else x * 3)
+    for value in VALUES:
+        for other in (value, VALUES[0]):
+            yield compiled(plain(3), value, other)
 
 
 @pytest.mark.on_the_cpu
-def test_an_sdpa_backend_passed_as_an_argument_is_used():
+@session(rtol=1e-5)
+def test_an_sdpa_backend_passed_as_an_argument_is_used(compile):
     def attend(q, backend):
         with torch.nn.attention.sdpa_kernel(backend):
             return F.scaled_dot_product_attention(q, q, q)
 
-    def session(compile):
-        compiled = compile(attend)
-        backends = torch.nn.attention.SDPBackend
-        for backend in (backends.MATH, backends.FLASH_ATTENTION, backends.MATH):
-            q = leaf(1, 2, 3, 4)
-            compiled(q, backend).sum().backward()
-            yield q.grad
-
-    check_session(session, rtol=1e-5)
+    compiled = compile(attend)
+    backends = torch.nn.attention.SDPBackend
+    for backend in (backends.MATH, backends.FLASH_ATTENTION, backends.MATH):
+        q = leaf(1, 2, 3, 4)
+        compiled(q, backend).sum().backward()
+        yield q.grad
 
 
 class Colour(enum.Enum):
@@ -190,16 +176,14 @@ class Colour(enum.Enum):
     BLUE = 2
 
 
-def test_slices_enums_and_bytes_are_arguments_and_results():
-    def session(compile):
-        f = compile(lambda x, which: (x[which] if isinstance(which, slice) else x * 2, which))
-        for which in (slice(0, 2), slice(1, 3), Colour.RED, Colour.BLUE, ..., b"bytes", range(2), Colour.RED):
-            y, back = f(plain(4), which)
-            yield y, repr(back)
-        g = compile(lambda x, colour=Colour.RED: x * colour.value)
-        yield g(plain(3)), g(plain(3), Colour.BLUE), g(plain(3), colour=Colour.BLUE), attempt(lambda: g(plain(3)))
-
-    check_session(session)
+@session
+def test_slices_enums_and_bytes_are_arguments_and_results(compile):
+    f = compile(lambda x, which: (x[which] if isinstance(which, slice) else x * 2, which))
+    for which in (slice(0, 2), slice(1, 3), Colour.RED, Colour.BLUE, ..., b"bytes", range(2), Colour.RED):
+        y, back = f(plain(4), which)
+        yield y, repr(back)
+    g = compile(lambda x, colour=Colour.RED: x * colour.value)
+    yield g(plain(3)), g(plain(3), Colour.BLUE), g(plain(3), colour=Colour.BLUE), attempt(lambda: g(plain(3)))
 
 
 class Pair(NamedTuple):

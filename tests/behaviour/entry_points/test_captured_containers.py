@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.entry_points.common import Places
-from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, check, given, leaf, plain, session
 from tests.behaviour.shared import _Object, _only_appended_to, _other, _Slots
 
 
@@ -29,34 +29,30 @@ def test_shapes_appended_to_a_captured_list_persist():
     assert items == [(3,)] * 2
 
 
-def test_a_list_argument_that_is_also_captured_is_one_list():
-    def session(compile):
-        ours, other = [plain(3)], [plain(3, seed=1)]
+@session
+def test_a_list_argument_that_is_also_captured_is_one_list(compile):
+    ours, other = [plain(3)], [plain(3, seed=1)]
 
-        def f(items, x):
-            items.append(x)
-            return len(ours) * x, items is ours
+    def f(items, x):
+        items.append(x)
+        return len(ours) * x, items is ours
 
-        g = compile(f)
-        for k, items in enumerate((ours, other, ours, other)):
-            yield g(items, plain(3, seed=k)), ours, other
-
-    check_session(session)
+    g = compile(f)
+    for k, items in enumerate((ours, other, ours, other)):
+        yield g(items, plain(3, seed=k)), ours, other
 
 
-def test_a_captured_list_of_tensors_that_grows_is_read_as_in_eager():
-    def session(compile):
-        history = []
+@session
+def test_a_captured_list_of_tensors_that_grows_is_read_as_in_eager(compile):
+    history = []
 
-        def f(x):
-            history.append(x * 2)
-            return sum(history)
+    def f(x):
+        history.append(x * 2)
+        return sum(history)
 
-        g = compile(f)
-        for k in range(12):
-            yield g(plain(3, seed=k)), history
-
-    check_session(session)
+    g = compile(f)
+    for k in range(12):
+        yield g(plain(3, seed=k)), history
 
 
 def inserted(at):
@@ -143,24 +139,22 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_containers_of_a_captured_object_are_filled_and_emptied_as_in_eager(way):
-    def session(compile):
-        at = Places()
+@session
+def test_containers_of_a_captured_object_are_filled_and_emptied_as_in_eager(compile, way):
+    at = Places()
 
-        def f(x):
-            at.x = x
-            way(at)
-            return x + 1
+    def f(x):
+        at.x = x
+        way(at)
+        return x + 1
 
-        g = compile(f)
-        for k, n in enumerate((2, 3, 2, 4, 3, 2)):
-            there = at.there
-            if way is popped and k % 2:
-                there = at.there = [plain(2, seed=k), plain(2, seed=k + 1), plain(2, seed=k + 2)]
-            yield g(plain(n, seed=k)), at.there, at.there is there, list(at.ordered.items()), list(at.named.items())
-            yield list(at.numbers.items()), dict(at.lists), getattr(at, "more", None), at.x
-
-    check_session(session)
+    g = compile(f)
+    for k, n in enumerate((2, 3, 2, 4, 3, 2)):
+        there = at.there
+        if way is popped and k % 2:
+            there = at.there = [plain(2, seed=k), plain(2, seed=k + 1), plain(2, seed=k + 2)]
+        yield g(plain(n, seed=k)), at.there, at.there is there, list(at.ordered.items()), list(at.named.items())
+        yield list(at.numbers.items()), dict(at.lists), getattr(at, "more", None), at.x
 
 
 def _by_a_helper():
@@ -285,32 +279,28 @@ GROWING = [
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("make", GROWING, ids=lambda make: make.__name__.strip("_"))
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_captured_lists_and_sets_of_plain_values_are_written_on_every_call(make):
-    def session(compile):
-        f, log = make()
-        compiled = compile(f)
-        for n in (2, 2, 3, 2, 3, 3, 2, 2, 2, 2, 2, 2):
-            yield compiled(plain(n)), repr(log)
-
-    check_session(session)
+@session
+def test_captured_lists_and_sets_of_plain_values_are_written_on_every_call(compile, make):
+    f, log = make()
+    compiled = compile(f)
+    for n in (2, 2, 3, 2, 3, 3, 2, 2, 2, 2, 2, 2):
+        yield compiled(plain(n)), repr(log)
 
 
 @pytest.mark.on_the_cpu
-def test_an_error_after_an_append_to_a_captured_list_appends_once():
-    def session(compile):
-        log, settings = [], types.SimpleNamespace(fails=False)
+@session
+def test_an_error_after_an_append_to_a_captured_list_appends_once(compile):
+    log, settings = [], types.SimpleNamespace(fails=False)
 
-        def f(x):
-            log.append(len(x))
-            if settings.fails:
-                raise ValueError("told to")
-            return x * 2
+    def f(x):
+        log.append(len(x))
+        if settings.fails:
+            raise ValueError("told to")
+        return x * 2
 
-        compiled = compile(f)
-        for settings.fails in (False, True, False, True):
-            yield attempt(lambda: compiled(plain(3))), list(log)
-
-    check_session(session)
+    compiled = compile(f)
+    for settings.fails in (False, True, False, True):
+        yield attempt(lambda: compiled(plain(3))), list(log)
 
 
 def _of_a_list():
@@ -349,30 +339,26 @@ def _of_a_method():
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("make", [_of_a_list, _of_a_tuple_in_a_dict, _of_an_object, _of_a_deque, _of_a_method])
-def test_a_replaced_captured_container_is_read_on_every_call(make):
-    def session(compile):
-        f, change = make()
-        compiled = compile(f)
-        for k in range(4):
-            yield compiled(plain(2, 3, seed=k))
-            if k in (0, 2):
-                change()
-
-    check_session(session)
+@session
+def test_a_replaced_captured_container_is_read_on_every_call(compile, make):
+    f, change = make()
+    compiled = compile(f)
+    for k in range(4):
+        yield compiled(plain(2, 3, seed=k))
+        if k in (0, 2):
+            change()
 
 
-def test_a_tensor_removed_from_a_captured_dictionary_is_not_used():
-    def session(compile):
-        weights = {"w": leaf(3)}
-        f = compile(lambda x: x * weights["w"] if "w" in weights else x)
-        for _ in range(2):
-            yield f(plain(3))
-        w = weights.pop("w")
+@session
+def test_a_tensor_removed_from_a_captured_dictionary_is_not_used(compile):
+    weights = {"w": leaf(3)}
+    f = compile(lambda x: x * weights["w"] if "w" in weights else x)
+    for _ in range(2):
         yield f(plain(3))
-        weights["w"] = w * 2
-        yield f(plain(3))
-
-    check_session(session)
+    w = weights.pop("w")
+    yield f(plain(3))
+    weights["w"] = w * 2
+    yield f(plain(3))
 
 
 HELD = {
@@ -388,19 +374,17 @@ HELD = {
 
 @pytest.mark.parametrize("held", HELD.values(), ids=HELD)
 @pytest.mark.parametrize("where", ["closure", "default", "keyword", "partial"])
-def test_tensors_in_captured_containers_of_every_kind_are_read_on_every_call(held, where):
-    def session(compile):
-        t = plain(3)
-        of = held(t)
-        functions = {
-            "closure": lambda x: x * t if of else x,
-            "default": lambda x, of=of: x * 2 if of else x,
-            "keyword": lambda x, *, of=of: x * 2 if of else x,
-            "partial": functools.partial(lambda of, x: x * 2 if of else x, of),
-        }
-        compiled = compile(functions[where])
-        for _ in range(3):
-            yield compiled(plain(3))
-            t.add_(1)
-
-    check_session(session)
+@session
+def test_tensors_in_captured_containers_of_every_kind_are_read_on_every_call(compile, held, where):
+    t = plain(3)
+    of = held(t)
+    functions = {
+        "closure": lambda x: x * t if of else x,
+        "default": lambda x, of=of: x * 2 if of else x,
+        "keyword": lambda x, *, of=of: x * 2 if of else x,
+        "partial": functools.partial(lambda of, x: x * 2 if of else x, of),
+    }
+    compiled = compile(functions[where])
+    for _ in range(3):
+        yield compiled(plain(3))
+        t.add_(1)

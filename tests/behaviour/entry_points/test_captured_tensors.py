@@ -6,97 +6,83 @@ import pytest
 import torch
 
 from tests.behaviour.entry_points.common import Holder
-from tests.behaviour.harness import backward, check_session, leaf, plain
+from tests.behaviour.harness import backward, check_session, leaf, plain, session
 from tests.behaviour.shared import _Object, _other
 
 
-def test_a_captured_tensor_is_read_on_every_call():
-    def session(compile):
-        w = plain(3, seed=1)
-        f = compile(lambda x: x * w)
-        for _ in range(2):
-            yield f(plain(3)), w
-            w.add_(1)
-
-    check_session(session)
-
-
-def test_a_captured_tensor_is_differentiated():
-    def session(compile):
-        w = leaf(3, seed=1)
-        f = compile(lambda x: x * w)
-        for _ in range(2):
-            x = leaf(3)
-            out = f(x)
-            yield out
-            backward([out])
-            yield x, w
-
-    check_session(session)
-
-
-def test_a_captured_tensor_is_written():
-    def session(compile):
-        count = plain(3, seed=1)
-
-        def f(x):
-            count.add_(x)
-            return count * 2
-
-        compiled = compile(f)
-        for _ in range(3):
-            yield compiled(plain(3)), count
-
-    check_session(session)
-
-
-def test_a_closure_variable_bound_to_another_tensor_is_read_anew():
-    def session(compile):
-        w = leaf(3, seed=1)
-        f = compile(lambda x: x * w)
+@session
+def test_a_captured_tensor_is_read_on_every_call(compile):
+    w = plain(3, seed=1)
+    f = compile(lambda x: x * w)
+    for _ in range(2):
         yield f(plain(3)), w
-        w = leaf(3, seed=2)
-        out = f(plain(3))
+        w.add_(1)
+
+
+@session
+def test_a_captured_tensor_is_differentiated(compile):
+    w = leaf(3, seed=1)
+    f = compile(lambda x: x * w)
+    for _ in range(2):
+        x = leaf(3)
+        out = f(x)
+        yield out
         backward([out])
-        yield out, w
-
-    check_session(session)
+        yield x, w
 
 
-def test_a_captured_tensor_that_aliases_an_argument_sees_its_writes():
-    def session(compile):
-        w = plain(4, seed=1)
+@session
+def test_a_captured_tensor_is_written(compile):
+    count = plain(3, seed=1)
 
-        def f(x):
-            x.add_(1)
-            return w * 2
+    def f(x):
+        count.add_(x)
+        return count * 2
 
-        compiled = compile(f)
-        yield compiled(w[1:3]), w
-        yield compiled(plain(2)), w
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(3):
+        yield compiled(plain(3)), count
 
 
-def test_a_captured_tensor_and_its_view_are_returned():
-    def session(compile):
-        w = leaf(3, seed=1)
-        yield compile(lambda x: (x * 2, w, w.view(-1)))(leaf(3)), w
+@session
+def test_a_closure_variable_bound_to_another_tensor_is_read_anew(compile):
+    w = leaf(3, seed=1)
+    f = compile(lambda x: x * w)
+    yield f(plain(3)), w
+    w = leaf(3, seed=2)
+    out = f(plain(3))
+    backward([out])
+    yield out, w
 
-    check_session(session)
+
+@session
+def test_a_captured_tensor_that_aliases_an_argument_sees_its_writes(compile):
+    w = plain(4, seed=1)
+
+    def f(x):
+        x.add_(1)
+        return w * 2
+
+    compiled = compile(f)
+    yield compiled(w[1:3]), w
+    yield compiled(plain(2)), w
 
 
-def test_a_captured_tensor_that_starts_to_require_grad_gets_a_gradient():
-    def session(compile):
-        w = plain(3, seed=1)
-        f = compile(lambda x: x * w)
-        yield f(plain(3)), w
-        w.requires_grad_()
-        out = f(plain(3))
-        backward([out])
-        yield out, w
+@session
+def test_a_captured_tensor_and_its_view_are_returned(compile):
+    w = leaf(3, seed=1)
+    yield compile(lambda x: (x * 2, w, w.view(-1)))(leaf(3)), w
 
-    check_session(session)
+
+@session
+def test_a_captured_tensor_that_starts_to_require_grad_gets_a_gradient(compile):
+    w = plain(3, seed=1)
+    f = compile(lambda x: x * w)
+    yield f(plain(3)), w
+    w.requires_grad_()
+    out = f(plain(3))
+    backward([out])
+    yield out, w
 
 
 _table = None
@@ -139,46 +125,42 @@ LOOKS = {
 
 @pytest.mark.parametrize("where", ["attribute", "list", "module"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_metadata_of_a_captured_tensor_is_read_on_every_call(look, where):
-    def session(compile):
-        holder, tensors, net = Holder(None), [None], torch.nn.Module()
+@session
+def test_metadata_of_a_captured_tensor_is_read_on_every_call(compile, look, where):
+    holder, tensors, net = Holder(None), [None], torch.nn.Module()
 
-        def f(x):
-            t = {"attribute": lambda: holder.tensor, "list": lambda: tensors[0], "module": lambda: net.kept}[where]()
-            return x * 2, LOOKS[look](t)
+    def f(x):
+        t = {"attribute": lambda: holder.tensor, "list": lambda: tensors[0], "module": lambda: net.kept}[where]()
+        return x * 2, LOOKS[look](t)
 
-        g = compile(f)
-        for t in (
-            plain(3),
-            plain(4),
-            plain(2, 3).t()[1:],
-            plain(3, dtype=torch.complex128),
-            leaf(3),
-            leaf(3) * 2,
-            plain(3),
-        ):
-            holder.tensor = tensors[0] = net.kept = t
-            yield g(plain(3))
-
-    check_session(session)
+    g = compile(f)
+    for t in (
+        plain(3),
+        plain(4),
+        plain(2, 3).t()[1:],
+        plain(3, dtype=torch.complex128),
+        leaf(3),
+        leaf(3) * 2,
+        plain(3),
+    ):
+        holder.tensor = tensors[0] = net.kept = t
+        yield g(plain(3))
 
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("later", ["the other", "the one that is read"])
-def test_a_captured_tensor_in_two_places_is_replaced_in_one_of_them(later):
-    def session(compile):
-        w = torch.ones(3)
-        o = _Object(all=[w, torch.ones(3)], last=w)
-        compiled = compile(lambda x: x * (o.all[0] if len(x) > 1 else o.last))
-        yield compiled(plain(2, 3))
-        if later == "the other":
-            o.last = _other()
-        else:
-            o.all[0] = _other()
-        yield compiled(plain(2, 3))
-        yield compiled(plain(1, 3))
-
-    check_session(session)
+@session
+def test_a_captured_tensor_in_two_places_is_replaced_in_one_of_them(compile, later):
+    w = torch.ones(3)
+    o = _Object(all=[w, torch.ones(3)], last=w)
+    compiled = compile(lambda x: x * (o.all[0] if len(x) > 1 else o.last))
+    yield compiled(plain(2, 3))
+    if later == "the other":
+        o.last = _other()
+    else:
+        o.all[0] = _other()
+    yield compiled(plain(2, 3))
+    yield compiled(plain(1, 3))
 
 
 def _require(t, wanted):
@@ -211,21 +193,19 @@ DONE = {
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("used_before", [False, True])
 @pytest.mark.parametrize("do", DONE.values(), ids=DONE.keys())
-def test_hooks_writes_and_flags_set_on_captured_tensors_are_as_in_eager(do, used_before):
-    def session(compile):
-        w, b = leaf(3), plain(3, seed=2)
-        seen: list[torch.Tensor] = []
+@session
+def test_hooks_writes_and_flags_set_on_captured_tensors_are_as_in_eager(compile, do, used_before):
+    w, b = leaf(3), plain(3, seed=2)
+    seen: list[torch.Tensor] = []
 
-        def f(x):
-            before = x * w * b.detach().clone() if used_before else x
-            do(x, w, b, seen)
-            return before + x * w * b
+    def f(x):
+        before = x * w * b.detach().clone() if used_before else x
+        do(x, w, b, seen)
+        return before + x * w * b
 
-        compiled = compile(f)
-        for k in range(3):
-            x = leaf(3, seed=k)
-            y = compiled(x)
-            y.sum().backward()
-            yield y, x.grad, w, w.grad, b, b.grad, list(seen)
-
-    check_session(session)
+    compiled = compile(f)
+    for k in range(3):
+        x = leaf(3, seed=k)
+        y = compiled(x)
+        y.sum().backward()
+        yield y, x.grad, w, w.grad, b, b.grad, list(seen)

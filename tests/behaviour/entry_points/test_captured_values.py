@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.entry_points.common import Holder, _Settings
-from tests.behaviour.harness import attempt, check_session, leaf, plain
+from tests.behaviour.harness import attempt, check_session, leaf, plain, session
 from tests.behaviour.shared import _Attributed
 
 
@@ -38,22 +38,20 @@ def test_an_unbound_closure_variable_is_bound_by_the_first_call():
     check_session(session)
 
 
-def test_an_attribute_that_is_a_tensor_or_another_value_is_read_on_every_call():
-    def session(compile):
-        holder = Holder(None)
+@session
+def test_an_attribute_that_is_a_tensor_or_another_value_is_read_on_every_call(compile):
+    holder = Holder(None)
 
-        def f(x):
-            kept = holder.tensor
-            if isinstance(kept, torch.Tensor):
-                return x * kept
-            return x * len(kept) if isinstance(kept, list) else x
+    def f(x):
+        kept = holder.tensor
+        if isinstance(kept, torch.Tensor):
+            return x * kept
+        return x * len(kept) if isinstance(kept, list) else x
 
-        g = compile(f)
-        for kept in (None, plain(3), [1, 2], "a", leaf(3), {}, None, plain(3)):
-            holder.tensor = kept
-            yield g(plain(3))
-
-    check_session(session)
+    g = compile(f)
+    for kept in (None, plain(3), [1, 2], "a", leaf(3), {}, None, plain(3)):
+        holder.tensor = kept
+        yield g(plain(3))
 
 
 _in_globals = 1
@@ -64,47 +62,43 @@ def _by_helper(value):
 
 
 @pytest.mark.parametrize("where", ["closure", "global", "default", "keyword", "list", "object", "helper", "partial"])
-def test_a_captured_number_is_read_on_every_call(where: str):
-    def session(compile):
-        global _in_globals
-        k, _in_globals, numbers, settings = 1, 1, [1], _Settings()
+@session
+def test_a_captured_number_is_read_on_every_call(compile, where: str):
+    global _in_globals
+    k, _in_globals, numbers, settings = 1, 1, [1], _Settings()
 
-        def with_default(x, k=1, *, factor=1):
-            return x * k * factor
+    def with_default(x, k=1, *, factor=1):
+        return x * k * factor
 
-        f = compile(
-            {
-                "closure": lambda x: x * k,
-                "global": lambda x: x * _in_globals,
-                "default": with_default,
-                "keyword": with_default,
-                "list": lambda x: x * numbers[0],
-                "object": lambda x: x * settings.scale,
-                "helper": _by_helper(lambda: k),
-                "partial": functools.partial(lambda numbers, x: x * numbers[0], numbers),
-            }[where]
-        )
-        for k in (1, 2, 2, 2.5, True, 1):
-            _in_globals = numbers[0] = settings.scale = k
-            if where == "default":
-                with_default.__defaults__ = (k,)
-            if where == "keyword":
-                with_default.__kwdefaults__ = {"factor": k}
-            yield f(plain(3, dtype=torch.int64))
-
-    check_session(session)
+    f = compile(
+        {
+            "closure": lambda x: x * k,
+            "global": lambda x: x * _in_globals,
+            "default": with_default,
+            "keyword": with_default,
+            "list": lambda x: x * numbers[0],
+            "object": lambda x: x * settings.scale,
+            "helper": _by_helper(lambda: k),
+            "partial": functools.partial(lambda numbers, x: x * numbers[0], numbers),
+        }[where]
+    )
+    for k in (1, 2, 2, 2.5, True, 1):
+        _in_globals = numbers[0] = settings.scale = k
+        if where == "default":
+            with_default.__defaults__ = (k,)
+        if where == "keyword":
+            with_default.__kwdefaults__ = {"factor": k}
+        yield f(plain(3, dtype=torch.int64))
 
 
-def test_a_captured_function_replaced_by_another_is_called():
-    def session(compile):
-        def f(x):
-            return activation(x)
+@session
+def test_a_captured_function_replaced_by_another_is_called(compile):
+    def f(x):
+        return activation(x)
 
-        compiled = compile(f)
-        for activation in (torch.relu, torch.neg, F.hardtanh, lambda x: x * 2, lambda x: x * 3):  # noqa: B007
-            yield compiled(plain(3))
-
-    check_session(session)
+    compiled = compile(f)
+    for activation in (torch.relu, torch.neg, F.hardtanh, lambda x: x * 2, lambda x: x * 3):  # noqa: B007
+        yield compiled(plain(3))
 
 
 def test_a_captured_variable_that_the_function_counts_is_counted():
@@ -124,23 +118,21 @@ def test_a_captured_variable_that_the_function_counts_is_counted():
     check_session(session)
 
 
-def test_a_call_that_raises_counts_once_in_captured_objects():
-    def session(compile):
-        outer = _Attributed(calls=0, inner=_Attributed(calls=0, log=[]))
+@session
+def test_a_call_that_raises_counts_once_in_captured_objects(compile):
+    outer = _Attributed(calls=0, inner=_Attributed(calls=0, log=[]))
 
-        def f(x):
-            outer.calls += 1
-            outer.inner.calls += 1
-            outer.inner.log.append(outer.calls)
-            if outer.calls % 2:
-                raise ValueError(outer.calls)
-            return x * outer.inner.calls
+    def f(x):
+        outer.calls += 1
+        outer.inner.calls += 1
+        outer.inner.log.append(outer.calls)
+        if outer.calls % 2:
+            raise ValueError(outer.calls)
+        return x * outer.inner.calls
 
-        compiled = compile(f)
-        for _ in range(5):
-            yield attempt(lambda: compiled(plain(3))), outer.calls, outer.inner.calls
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(5):
+        yield attempt(lambda: compiled(plain(3))), outer.calls, outer.inner.calls
 
 
 class _Raises:
@@ -153,10 +145,8 @@ class _Raises:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_captured_objects_that_raise_on_every_access_do_no_harm():
-    def session(compile):
-        odd, listed = _Raises(), [_Raises()]
-        compiled = compile(lambda x: x * len(listed) if odd is not None else x)
-        yield compiled(plain(3)), compiled(plain(3))
-
-    check_session(session)
+@session
+def test_captured_objects_that_raise_on_every_access_do_no_harm(compile):
+    odd, listed = _Raises(), [_Raises()]
+    compiled = compile(lambda x: x * len(listed) if odd is not None else x)
+    yield compiled(plain(3)), compiled(plain(3))

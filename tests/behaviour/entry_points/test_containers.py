@@ -7,7 +7,7 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from tests.behaviour.harness import check, check_session, given, leaf, plain
+from tests.behaviour.harness import check, given, leaf, plain, session
 
 
 def test_an_entry_written_into_a_dict_argument_reaches_the_caller():
@@ -19,7 +19,8 @@ def test_an_entry_written_into_a_dict_argument_reaches_the_caller():
     check(f, lambda: given({"x": leaf(3)}))
 
 
-def test_containers_of_the_caller_keep_their_identity():
+@session
+def test_containers_of_the_caller_keep_their_identity(compile):
     def f(d, xs, *, named):
         d["in"]["xs"] = xs
         xs.append(d["x"] * 2)
@@ -28,23 +29,11 @@ def test_containers_of_the_caller_keep_their_identity():
         named["y"] = named.pop("x") + 1
         return xs[1], d, [xs]
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            d, xs, named = {"x": leaf(3), "in": OrderedDict(), "gone": 1}, [plain(2)], {"x": plain(3, seed=1)}
-            out = compiled(d, xs, named=named)
-            yield (
-                out[0],
-                list(d),
-                named,
-                xs[2][1],
-                out[1] is d,
-                out[2][0] is xs,
-                d["in"]["xs"] is xs,
-                xs[2][0] is d["in"],
-            )
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        d, xs, named = {"x": leaf(3), "in": OrderedDict(), "gone": 1}, [plain(2)], {"x": plain(3, seed=1)}
+        out = compiled(d, xs, named=named)
+        yield (out[0], list(d), named, xs[2][1], out[1] is d, out[2][0] is xs, d["in"]["xs"] is xs, xs[2][0] is d["in"])
 
 
 def test_an_element_appended_to_a_list_argument_reaches_the_caller():
@@ -55,7 +44,8 @@ def test_an_element_appended_to_a_list_argument_reaches_the_caller():
 
 
 @pytest.mark.parametrize("kind", ["part", "shrunk", "swapped"])
-def test_a_view_appended_to_a_list_argument_has_the_whole_storage_of_its_base(kind: str):
+@session
+def test_a_view_appended_to_a_list_argument_has_the_whole_storage_of_its_base(compile, kind: str):
     def f(xs):
         whole = torch.full((4,), 2.0)
         part = whole[2:] if kind == "part" else whole.chunk(2)[0] if kind == "swapped" else whole.resize_(2)
@@ -66,13 +56,10 @@ def test_a_view_appended_to_a_list_argument_has_the_whole_storage_of_its_base(ki
         else:
             xs.append(part)
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            xs = [plain(3)]
-            compiled(xs)
-            storage = xs[-1].untyped_storage()
-            whole = torch.empty(0).set_(storage, 0, (storage.nbytes() // 4,), (1,))
-            yield xs, whole if kind != "shrunk" else storage.nbytes()
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        xs = [plain(3)]
+        compiled(xs)
+        storage = xs[-1].untyped_storage()
+        whole = torch.empty(0).set_(storage, 0, (storage.nbytes() // 4,), (1,))
+        yield xs, whole if kind != "shrunk" else storage.nbytes()

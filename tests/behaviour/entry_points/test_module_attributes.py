@@ -13,27 +13,26 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.behaviour.entry_points.common import _Settings
-from tests.behaviour.harness import check_session, leaf, plain, through_dynamo
+from tests.behaviour.harness import check_session, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import _Counting, _Named, _net, _Object, _other, batches, integers, seeded, state
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_module_looks_up_its_parameter_in_a_dictionary():
-    def session(compile):
-        net = _Named()
-        compiled = compile(net)
-        for k in range(2):
-            y = compiled(plain(3, seed=k))
-            y.sum().backward()
-            yield y, net.w
-
-    check_session(session)
+@session
+def test_a_module_looks_up_its_parameter_in_a_dictionary(compile):
+    net = _Named()
+    compiled = compile(net)
+    for k in range(2):
+        y = compiled(plain(3, seed=k))
+        y.sum().backward()
+        yield y, net.w
 
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("kind", ["tensors", "numbers", "both"])
-def test_a_full_deque_of_a_module_drops_its_first_element(kind, whole):
+@session
+def test_a_full_deque_of_a_module_drops_its_first_element(compile, kind, whole):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -48,13 +47,10 @@ def test_a_full_deque_of_a_module_drops_its_first_element(kind, whole):
                 self.seen.append(x.shape[0])
             return x * 2
 
-    def session(compile):
-        net = Net()
-        f = compile(net if whole else lambda x: net(x))
-        for k in range(5):
-            yield f(plain(3 + k % 2, seed=k)), list(net.seen), net.seen.maxlen, net.count
-
-    check_session(session)
+    net = Net()
+    f = compile(net if whole else lambda x: net(x))
+    for k in range(5):
+        yield f(plain(3 + k % 2, seed=k)), list(net.seen), net.seen.maxlen, net.count
 
 
 @pytest.fixture(params=["aot_module", "torch.compile"])
@@ -182,16 +178,14 @@ MODULE_CHANGES = {
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("within", ["itself", "a part", "a closure"])
 @pytest.mark.parametrize("change", MODULE_CHANGES.values(), ids=MODULE_CHANGES.keys())
-def test_a_replaced_container_of_a_module_is_read_on_every_call(change, within):
-    def session(compile):
-        m = _Kept()
-        compiled = compile({"itself": m, "a part": nn.Sequential(m), "a closure": lambda x: m(x)}[within])
-        for k in range(4):
-            yield compiled(plain(2, 3, seed=k))
-            if k in (0, 2):
-                change(m)
-
-    check_session(session)
+@session
+def test_a_replaced_container_of_a_module_is_read_on_every_call(compile, change, within):
+    m = _Kept()
+    compiled = compile({"itself": m, "a part": nn.Sequential(m), "a closure": lambda x: m(x)}[within])
+    for k in range(4):
+        yield compiled(plain(2, 3, seed=k))
+        if k in (0, 2):
+            change(m)
 
 
 def _forward_hook(net):
@@ -240,22 +234,20 @@ REACHED = {"module": lambda net: net, "closure": lambda net: lambda x: net(x), "
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("reach", REACHED.values(), ids=REACHED)
-def test_layers_options_and_hooks_changed_between_calls_are_read_anew(reach, change):
-    def session(compile):
-        net = _net()
-        compiled = compile(reach(net))
-        for k, x in enumerate(batches(5, 4)):
-            if k == 3:
-                change(net)
-            if k == 8:
-                net.eval()
-            for p in net.parameters():
-                p.grad = None
-            y = compiled(x)
-            y.square().sum().backward()
-            yield y, state(net), [p.grad for p in net.parameters()], torch.rand(1)
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_layers_options_and_hooks_changed_between_calls_are_read_anew(compile, reach, change):
+    net = _net()
+    compiled = compile(reach(net))
+    for k, x in enumerate(batches(5, 4)):
+        if k == 3:
+            change(net)
+        if k == 8:
+            net.eval()
+        for p in net.parameters():
+            p.grad = None
+        y = compiled(x)
+        y.square().sum().backward()
+        yield y, state(net), [p.grad for p in net.parameters()], torch.rand(1)
 
 
 class _Scaled(nn.Module):
@@ -278,29 +270,27 @@ class _Scaled(nn.Module):
         return self.activation(self.helper(x) * self.settings.scale * self.settings.nested["factors"][1])
 
 
-def test_plain_attributes_of_a_module_and_its_objects_are_read_on_every_call():
-    def session(compile):
-        net = _Scaled(_Settings())
-        compiled = compile(net)
-        x = plain(5)
+@session
+def test_plain_attributes_of_a_module_and_its_objects_are_read_on_every_call(compile):
+    net = _Scaled(_Settings())
+    compiled = compile(net)
+    x = plain(5)
+    yield compiled(x)
+    for change in (
+        lambda: setattr(net, "k", 3),
+        lambda: setattr(net, "k", 3.0),
+        lambda: setattr(net.settings, "scale", -1),
+        lambda: net.settings.nested["factors"].__setitem__(1, 5),
+        lambda: net.settings.nested.__setitem__("factors", [1, 7]),
+        lambda: setattr(net, "settings", _Settings()),
+        lambda: net.skipped.add(1),
+        lambda: setattr(net, "skipped", {2}),
+        lambda: setattr(net, "activation", F.hardtanh),
+        lambda: setattr(net, "activation", lambda x: x),
+    ):
+        change()
         yield compiled(x)
-        for change in (
-            lambda: setattr(net, "k", 3),
-            lambda: setattr(net, "k", 3.0),
-            lambda: setattr(net.settings, "scale", -1),
-            lambda: net.settings.nested["factors"].__setitem__(1, 5),
-            lambda: net.settings.nested.__setitem__("factors", [1, 7]),
-            lambda: setattr(net, "settings", _Settings()),
-            lambda: net.skipped.add(1),
-            lambda: setattr(net, "skipped", {2}),
-            lambda: setattr(net, "activation", F.hardtanh),
-            lambda: setattr(net, "activation", lambda x: x),
-        ):
-            change()
-            yield compiled(x)
-            yield compiled(x)
-
-    check_session(session)
+        yield compiled(x)
 
 
 class _ActNorm(nn.Module):
@@ -350,21 +340,16 @@ class _Queue(nn.Module):
 
 
 @pytest.mark.parametrize("make", [_Counting, _ActNorm, _Rotary, _Queue])
-def test_counters_and_flags_that_a_module_sets_are_set_on_every_call(make):
-    def session(compile):
-        net = make()
-        compiled = compile(net)
-        for k, n in enumerate((3, 3, 2, 5, 4, 6, 6)):
-            yield (
-                compiled(plain(n, 4, seed=k)),
-                state(net),
-                [v for v in vars(net).values() if isinstance(v, (int, list))],
-            )
-
-    check_session(session)
+@session
+def test_counters_and_flags_that_a_module_sets_are_set_on_every_call(compile, make):
+    net = make()
+    compiled = compile(net)
+    for k, n in enumerate((3, 3, 2, 5, 4, 6, 6)):
+        yield (compiled(plain(n, 4, seed=k)), state(net), [v for v in vars(net).values() if isinstance(v, (int, list))])
 
 
-def test_an_annealed_temperature_of_a_module_is_read_on_every_call():
+@session
+def test_an_annealed_temperature_of_a_module_is_read_on_every_call(compile):
     class Choice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -373,19 +358,16 @@ def test_an_annealed_temperature_of_a_module_is_read_on_every_call():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.gumbel_softmax(self.logits(x), tau=self.temperature, hard=True)
 
-    def session(compile):
-        net = seeded(Choice())
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        compiled = compile(net)
-        for x in batches(5, 4):
-            optimizer.zero_grad()
-            y = compiled(x)
-            (y * x[:, :3]).sum().backward()
-            optimizer.step()
-            net.temperature = max(net.temperature * 0.7, 0.3)
-            yield y, state(net)
-
-    check_session(session)
+    net = seeded(Choice())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    compiled = compile(net)
+    for x in batches(5, 4):
+        optimizer.zero_grad()
+        y = compiled(x)
+        (y * x[:, :3]).sum().backward()
+        optimizer.step()
+        net.temperature = max(net.temperature * 0.7, 0.3)
+        yield y, state(net)
 
 
 class _Every(nn.Module):
@@ -406,11 +388,9 @@ class _Every(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck")
-def test_a_branch_on_a_step_counter_of_a_module_is_taken_as_in_eager():
-    def session(compile):
-        net = _Every()
-        compiled = compile(net)
-        for k in range(31):
-            yield compiled(plain(3, seed=k)), net.step, net.written.clone()
-
-    check_session(session)
+@session
+def test_a_branch_on_a_step_counter_of_a_module_is_taken_as_in_eager(compile):
+    net = _Every()
+    compiled = compile(net)
+    for k in range(31):
+        yield compiled(plain(3, seed=k)), net.step, net.written.clone()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Recorder, backward, check_session, leaf, plain, through_dynamo
+from tests.behaviour.harness import Recorder, backward, check_session, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import integers, mlp, seeded, through
 
 
@@ -27,18 +27,16 @@ class _Holds(nn.Module):
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is", "ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["itself", "in a module", "in a function"])
 @pytest.mark.parametrize("made", ["scripted", "traced"])
-def test_torchscript_modules_are_run_and_differentiated(kind: str, made: str):
-    def session(compile):
-        torch.manual_seed(0)
-        own = nn.Linear(3, 2)
-        part = torch.jit.script(own) if made == "scripted" else torch.jit.trace(own, plain(1, 3))
-        function = {"itself": part, "in a module": _Holds(part), "in a function": lambda x: part(x) * 2}[kind]
-        f = compile(function)
-        for k in range(2):
-            f(plain(2, 3, seed=k)).sum().backward()
-            yield own.weight.grad, own.bias.grad
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_torchscript_modules_are_run_and_differentiated(compile, kind: str, made: str):
+    torch.manual_seed(0)
+    own = nn.Linear(3, 2)
+    part = torch.jit.script(own) if made == "scripted" else torch.jit.trace(own, plain(1, 3))
+    function = {"itself": part, "in a module": _Holds(part), "in a function": lambda x: part(x) * 2}[kind]
+    f = compile(function)
+    for k in range(2):
+        f(plain(2, 3, seed=k)).sum().backward()
+        yield own.weight.grad, own.bias.grad
 
 
 class Recurrent(torch.nn.Module):
@@ -65,25 +63,23 @@ class Recurrent(torch.nn.Module):
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("detached", [False, True])
-def test_lazily_made_masks_and_recurrent_state_of_a_module_persist(detached, whole):
-    def session(compile):
-        net = Recurrent(detached)
-        f = through(compile, net, whole)
-        total = 0
-        for k in range(4):
-            x = leaf(2, 3, seed=k)
-            y = f(x)
-            total = y.sum() + (0 if detached else total)
-            if detached:
-                total.backward()
-            yield x, y, net.state, net.mask, net.scale, type(net.state), [p.grad for p in net.parameters()]
-        if not detached:
+@session
+def test_lazily_made_masks_and_recurrent_state_of_a_module_persist(compile, detached, whole):
+    net = Recurrent(detached)
+    f = through(compile, net, whole)
+    total = 0
+    for k in range(4):
+        x = leaf(2, 3, seed=k)
+        y = f(x)
+        total = y.sum() + (0 if detached else total)
+        if detached:
             total.backward()
-            yield net.state, [p.grad for p in net.parameters()]
-        net.state = None
-        yield f(plain(3, 3)), net.state, net.mask
-
-    check_session(session)
+        yield x, y, net.state, net.mask, net.scale, type(net.state), [p.grad for p in net.parameters()]
+    if not detached:
+        total.backward()
+        yield net.state, [p.grad for p in net.parameters()]
+    net.state = None
+    yield f(plain(3, 3)), net.state, net.mask
 
 
 class Counting(nn.Module):
@@ -204,22 +200,20 @@ def test_parameters_frozen_between_calls_get_no_gradients(compile_module):
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False}], ids=str)
-def test_an_lstm_is_differentiated_in_training_and_eval(options):
+@session
+def test_an_lstm_is_differentiated_in_training_and_eval(compile, options):
     """On the CPU its backward gives one tensor for two biases, and its kernel looks at grad mode."""
 
-    def session(compile):
-        torch.manual_seed(0)
-        module, x = nn.LSTM(3, 4, **options), leaf(2, 5, 3)
-        compiled = compile(module)
-        for training in (True, False):
-            module.train(training)
-            out, (h, c) = compiled(x)
-            (out.sum() + (h * c).sum()).backward()
-            yield x, out, h, c, list(module.parameters())
-        with torch.no_grad():
-            yield compiled(x)
-
-    check_session(session)
+    torch.manual_seed(0)
+    module, x = nn.LSTM(3, 4, **options), leaf(2, 5, 3)
+    compiled = compile(module)
+    for training in (True, False):
+        module.train(training)
+        out, (h, c) = compiled(x)
+        (out.sum() + (h * c).sum()).backward()
+        yield x, out, h, c, list(module.parameters())
+    with torch.no_grad():
+        yield compiled(x)
 
 
 def test_a_compiled_module_has_its_original_as_orig_module():
@@ -233,17 +227,15 @@ def test_a_compiled_module_has_the_parameters_of_its_original():
     assert {id(p) for p in compiled.parameters()} == {id(p) for p in net.parameters()}
 
 
-def test_a_lazy_module_gets_its_shape_from_the_first_call():
-    def session(compile):
-        net = nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
-        compiled = compile(net)
-        for k in range(3):
-            torch.manual_seed(k)
-            out = compiled(x := leaf(4, 3, seed=k))
-            yield out, x, list(net.parameters()), list(net.buffers())
-            yield torch.autograd.grad(out.square().sum(), [x, *net.parameters()])
-
-    check_session(session)
+@session
+def test_a_lazy_module_gets_its_shape_from_the_first_call(compile):
+    net = nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
+    compiled = compile(net)
+    for k in range(3):
+        torch.manual_seed(k)
+        out = compiled(x := leaf(4, 3, seed=k))
+        yield out, x, list(net.parameters()), list(net.buffers())
+        yield torch.autograd.grad(out.square().sum(), [x, *net.parameters()])
 
 
 class Flat(Counting):
@@ -300,33 +292,29 @@ class _MadeLate(nn.Module):
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("in_closure", [False, True])
 @pytest.mark.parametrize("kind", [_Alternating, _MadeLate])
-def test_submodules_that_a_module_assigns_inside_persist(kind, in_closure):
-    def session(compile):
-        torch.manual_seed(1)
-        net = kind()
-        compiled = compile((lambda x: net(x)) if in_closure else net)
-        for k in range(4):
-            y = compiled(plain(2, 3, seed=k))
-            y.sum().backward()
-            yield y, [p.grad for p in net.parameters()], [name for name, _ in net.named_modules()]
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_submodules_that_a_module_assigns_inside_persist(compile, kind, in_closure):
+    torch.manual_seed(1)
+    net = kind()
+    compiled = compile((lambda x: net(x)) if in_closure else net)
+    for k in range(4):
+        y = compiled(plain(2, 3, seed=k))
+        y.sum().backward()
+        yield y, [p.grad for p in net.parameters()], [name for name, _ in net.named_modules()]
 
 
-def test_a_copy_of_a_compiled_module_has_parameters_of_its_own():
-    def session(compile):
-        compiled = compile(seeded(mlp(4, 4, 1)))
-        x = plain(3, 4)
-        compiled(x).sum().backward()
-        other = copy.deepcopy(compiled)
-        with torch.no_grad():
-            for p in other.parameters():
-                p.add_(1)
-        other(x).square().sum().backward()
-        for net in (compiled, other):
-            yield net(x), [(p, p.grad) for p in net.parameters()]
-
-    check_session(session)
+@session
+def test_a_copy_of_a_compiled_module_has_parameters_of_its_own(compile):
+    compiled = compile(seeded(mlp(4, 4, 1)))
+    x = plain(3, 4)
+    compiled(x).sum().backward()
+    other = copy.deepcopy(compiled)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.add_(1)
+    other(x).square().sum().backward()
+    for net in (compiled, other):
+        yield net(x), [(p, p.grad) for p in net.parameters()]
 
 
 def test_a_compiled_module_can_be_pickled():

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check_session, leaf, plain
+from tests.behaviour.harness import leaf, plain, session
 
 
 @dataclasses.dataclass
@@ -105,20 +105,18 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_objects_of_every_kind_are_arguments(kind):
+@session
+def test_objects_of_every_kind_are_arguments(compile, kind):
     def f(o, k=1, *, more=None):
         rest = 0 if more is None else more["o"].x.sum()
         return (o.x * o.n).sum() * k + rest + (0 if o.y is None else o.y[0].sum())
 
-    def session(compile):
-        g = compile(f)
-        for k in range(3):
-            x, y = leaf(3, seed=k), leaf(3, seed=k + 1)
-            loss = g(KINDS[kind](x, [y])) + g(KINDS[kind](x), 2, more={"o": KINDS[kind](y)})
-            loss.backward()
-            yield loss, x, y
-
-    check_session(session)
+    g = compile(f)
+    for k in range(3):
+        x, y = leaf(3, seed=k), leaf(3, seed=k + 1)
+        loss = g(KINDS[kind](x, [y])) + g(KINDS[kind](x), 2, more={"o": KINDS[kind](y)})
+        loss.backward()
+        yield loss, x, y
 
 
 def seen(o):
@@ -128,23 +126,21 @@ def seen(o):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_objects_of_every_kind_are_results(kind):
+@session
+def test_objects_of_every_kind_are_results(compile, kind):
     def f(x, y):
         h = x * y
         return KINDS[kind](h, (h.sum(), [h + 1, h])), h
 
-    def session(compile):
-        g = compile(f)
-        for k in range(3):
-            x, y = leaf(3, seed=k), leaf(3, seed=k + 1)
-            o, h = g(x, y)
-            yield seen(o), o.x is h, o.y[1][1] is h
-            if kind == "output":
-                yield o["x"] is o.x, o[0] is o.x
-            (o.x.sum() * 2 + o.y[0]).backward()
-            yield x, y
-
-    check_session(session)
+    g = compile(f)
+    for k in range(3):
+        x, y = leaf(3, seed=k), leaf(3, seed=k + 1)
+        o, h = g(x, y)
+        yield seen(o), o.x is h, o.y[1][1] is h
+        if kind == "output":
+            yield o["x"] is o.x, o[0] is o.x
+        (o.x.sum() * 2 + o.y[0]).backward()
+        yield x, y
 
 
 WRITES = {
@@ -159,7 +155,8 @@ WRITES = {
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "frozen"])
-def test_writes_to_argument_objects_of_every_kind_reach_the_caller(kind, write):
+@session
+def test_writes_to_argument_objects_of_every_kind_reach_the_caller(compile, kind, write):
     if write in ("new", "gone") and kind in ("slots", "dictionary"):
         pytest.skip("its class has no such attributes")
 
@@ -167,49 +164,39 @@ def test_writes_to_argument_objects_of_every_kind_reach_the_caller(kind, write):
         WRITES[write](o)
         return o, p, o.x * 2
 
-    def session(compile):
-        g = compile(f)
-        for k in range(3):
-            x = plain(3, seed=k)
-            o, p = KINDS[kind](x, [x * 2]), KINDS[kind](leaf(3))
-            one, other, product = g(o, p)
-            yield one is o, other is p, product, x, p.x
-            o.y = getattr(o, "y", None)
-            yield seen(o), getattr(o, "more", None), o.x is x
-
-    check_session(session)
+    g = compile(f)
+    for k in range(3):
+        x = plain(3, seed=k)
+        o, p = KINDS[kind](x, [x * 2]), KINDS[kind](leaf(3))
+        one, other, product = g(o, p)
+        yield one is o, other is p, product, x, p.x
+        o.y = getattr(o, "y", None)
+        yield seen(o), getattr(o, "more", None), o.x is x
 
 
-def test_objects_in_objects_keep_their_identity():
+@session
+def test_objects_in_objects_keep_their_identity(compile):
     def f(a, b):
         a.y.x.mul_(2)
         return a.y.x + b.x, a is b, b.y, a.y is b.y
 
-    def session(compile):
-        g = compile(f)
-        inner = Batch(plain(3), Plain(plain(2)))
-        o = Batch(plain(3, seed=1), inner)
-        for a, b in (
-            (o, inner),
-            (o, Batch(plain(3), inner.y)),
-            (Batch(plain(3), Batch(plain(3))), Batch(plain(3), inner)),
-        ):
-            out, same, y, inside = g(a, b)
-            yield out, same, y is b.y, a.y.x, type(y).__name__, inside
-
-    check_session(session)
+    g = compile(f)
+    inner = Batch(plain(3), Plain(plain(2)))
+    o = Batch(plain(3, seed=1), inner)
+    for a, b in ((o, inner), (o, Batch(plain(3), inner.y)), (Batch(plain(3), Batch(plain(3))), Batch(plain(3), inner))):
+        out, same, y, inside = g(a, b)
+        yield out, same, y is b.y, a.y.x, type(y).__name__, inside
 
 
-def test_methods_and_numbers_of_argument_objects_are_read_on_every_call():
-    def session(compile):
-        g = compile(lambda o: o.scaled() if o.n < 3 else o.x - o.n)
-        for n in (2, 3, 1, 3, 2):
-            yield g(Batch(plain(3), n=n))
-
-    check_session(session)
+@session
+def test_methods_and_numbers_of_argument_objects_are_read_on_every_call(compile):
+    g = compile(lambda o: o.scaled() if o.n < 3 else o.x - o.n)
+    for n in (2, 3, 1, 3, 2):
+        yield g(Batch(plain(3), n=n))
 
 
-def test_a_module_takes_and_returns_objects():
+@session
+def test_a_module_takes_and_returns_objects(compile):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -219,16 +206,13 @@ def test_a_module_takes_and_returns_objects():
             h = batch.x * self.weight * config.n
             return Lines(h.sum(), (h, batch.y))
 
-    def session(compile):
-        net = Net()
-        g = compile(net)
-        for k in range(3):
-            x = leaf(3, seed=k)
-            o = g(Batch(x, plain(2)), types.SimpleNamespace(n=k + 1, name="a"))
-            o.x.backward()
-            yield seen(o), x, net.weight
-
-    check_session(session)
+    net = Net()
+    g = compile(net)
+    for k in range(3):
+        x = leaf(3, seed=k)
+        o = g(Batch(x, plain(2)), types.SimpleNamespace(n=k + 1, name="a"))
+        o.x.backward()
+        yield seen(o), x, net.weight
 
 
 class Knot:
@@ -251,24 +235,22 @@ _parent = Batch(plain(3))
 
 
 @pytest.mark.parametrize("holding", HOLDING)
-def test_argument_objects_may_hold_themselves_locks_and_iterators(holding):
+@session
+def test_argument_objects_may_hold_themselves_locks_and_iterators(compile, holding):
     def f(o, y):
         o.n += 1
         o.x = o.x * y
         return o.x * o.n
 
-    def session(compile):
-        g = compile(f)
-        for x in (plain(3), leaf(3)):
-            o = HOLDING[holding](x)
-            for k in range(3):
-                y = plain(3, seed=k)
-                yield g(o, y), o.x, o.n, type(o.y).__name__
-            if x.requires_grad:
-                o.x.sum().backward()
-                yield x
-
-    check_session(session)
+    g = compile(f)
+    for x in (plain(3), leaf(3)):
+        o = HOLDING[holding](x)
+        for k in range(3):
+            y = plain(3, seed=k)
+            yield g(o, y), o.x, o.n, type(o.y).__name__
+        if x.requires_grad:
+            o.x.sum().backward()
+            yield x
 
 
 def test_an_argument_of_an_unregistered_class_without_state_is_refused():

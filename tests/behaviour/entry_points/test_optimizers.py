@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import swa_utils
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain, session
 from tests.behaviour.shared import _places, batches, seeded, state
 
 
@@ -44,43 +44,39 @@ class _OfItsOwn:
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("kind", [_Momentum, lambda params: _OfItsOwn()], ids=["torch", "own"])
 @pytest.mark.parametrize("reach", ["method", "closure", "argument"])
-def test_optimizer_state_is_found_by_parameters_that_are_passed(kind, reach):
-    def session(compile):
-        params = [plain(2), plain(3, seed=1)]
-        optimizer = kind(params)
-        if reach == "method":
-            step = compile(optimizer.step_on)
-        elif reach == "closure":
-            step = compile(lambda *args: optimizer.step_on(*args))
-        else:
-            step = functools.partial(compile(lambda o, *args: o.step_on(*args)), optimizer)
-        for k in range(3):
-            step(params, [plain(2, seed=k), plain(3, seed=k + 1)])
-            yield params, _places(optimizer.state, *params), list(optimizer.state.values())
-
-    check_session(session)
+@session
+def test_optimizer_state_is_found_by_parameters_that_are_passed(compile, kind, reach):
+    params = [plain(2), plain(3, seed=1)]
+    optimizer = kind(params)
+    if reach == "method":
+        step = compile(optimizer.step_on)
+    elif reach == "closure":
+        step = compile(lambda *args: optimizer.step_on(*args))
+    else:
+        step = functools.partial(compile(lambda o, *args: o.step_on(*args)), optimizer)
+    for k in range(3):
+        step(params, [plain(2, seed=k), plain(3, seed=k + 1)])
+        yield params, _places(optimizer.state, *params), list(optimizer.state.values())
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_optimizer_state_in_a_default_dictionary_persists():
-    def session(compile):
-        state: Any = collections.defaultdict(dict)
-        params = [torch.ones(2), torch.ones(3)]
+@session
+def test_optimizer_state_in_a_default_dictionary_persists(compile):
+    state: Any = collections.defaultdict(dict)
+    params = [torch.ones(2), torch.ones(3)]
 
-        def step(params, grads):
-            for p, g in zip(params, grads, strict=True):
-                s = state[p]
-                if "mean" not in s:
-                    s["mean"] = torch.zeros_like(p)
-                s["mean"].mul_(2).add_(g)
-                p.sub_(s["mean"])
+    def step(params, grads):
+        for p, g in zip(params, grads, strict=True):
+            s = state[p]
+            if "mean" not in s:
+                s["mean"] = torch.zeros_like(p)
+            s["mean"].mul_(2).add_(g)
+            p.sub_(s["mean"])
 
-        compiled = compile(step)
-        for _ in range(3):
-            compiled(params, [torch.ones(2), torch.ones(3)])
-            yield params, _places(state, *params), list(state.values())
-
-    check_session(session)
+    compiled = compile(step)
+    for _ in range(3):
+        compiled(params, [torch.ones(2), torch.ones(3)])
+        yield params, _places(state, *params), list(state.values())
 
 
 def test_weights_averaged_by_swa_utils_are_those_of_eager():
@@ -107,64 +103,58 @@ def test_weights_averaged_by_swa_utils_are_those_of_eager():
         swa_utils.update_bn(list(batches(6, 4)), compiled)
 
 
-def test_a_learning_rate_lowered_by_a_schedule_is_used_by_a_step_inside():
-    def session(compile):
-        w = leaf(4)
-        optimizer = torch.optim.SGD([w], lr=0.5)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+@session
+def test_a_learning_rate_lowered_by_a_schedule_is_used_by_a_step_inside(compile):
+    w = leaf(4)
+    optimizer = torch.optim.SGD([w], lr=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
 
-        def step(x):
-            loss = (w * x).sum()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
+    def step(x):
+        loss = (w * x).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
 
-        compiled = compile(step)
-        for k in range(4):
-            yield compiled(plain(4, seed=k)), w
-            schedule.step()
-
-    check_session(session)
+    compiled = compile(step)
+    for k in range(4):
+        yield compiled(plain(4, seed=k)), w
+        schedule.step()
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck")
 @pytest.mark.parametrize("optimizer", [lambda p: torch.optim.SGD(p, 0.5, momentum=0.5), lambda p: torch.optim.Rprop(p)])
-def test_optimizer_state_made_by_the_first_step_inside_persists(optimizer):
-    def session(compile):
-        w = leaf(4)
-        steps = optimizer([w])
+@session
+def test_optimizer_state_made_by_the_first_step_inside_persists(compile, optimizer):
+    w = leaf(4)
+    steps = optimizer([w])
 
-        def step(x):
-            steps.zero_grad()
-            loss = (w * x).sum()
-            loss.backward()
-            steps.step()
-            return loss.detach()
+    def step(x):
+        steps.zero_grad()
+        loss = (w * x).sum()
+        loss.backward()
+        steps.step()
+        return loss.detach()
 
-        compiled = compile(step)
-        for k in range(4):
-            yield attempt(lambda k=k: compiled(plain(4, seed=k))), w
-            yield [t for t in steps.state[w].values() if isinstance(t, torch.Tensor)]
-
-    check_session(session)
+    compiled = compile(step)
+    for k in range(4):
+        yield attempt(lambda k=k: compiled(plain(4, seed=k))), w
+        yield [t for t in steps.state[w].values() if isinstance(t, torch.Tensor)]
 
 
-def test_an_optimizer_step_alone_inside():
-    def session(compile):
-        torch.manual_seed(0)
-        net = torch.nn.Linear(3, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-        compiled = compile(lambda: optimizer.step())
-        for k in range(3):
-            net(plain(4, 3, seed=k)).square().sum().backward()
-            compiled()
-            yield list(net.parameters())
-            optimizer.zero_grad()
-            compiled()
-            yield list(net.parameters())
-
-    check_session(session)
+@session
+def test_an_optimizer_step_alone_inside(compile):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    compiled = compile(lambda: optimizer.step())
+    for k in range(3):
+        net(plain(4, 3, seed=k)).square().sum().backward()
+        compiled()
+        yield list(net.parameters())
+        optimizer.zero_grad()
+        compiled()
+        yield list(net.parameters())
 
 
 def test_an_optimizer_made_and_stepped_inside():

@@ -9,7 +9,18 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.entry_points.common import write_first
-from tests.behaviour.harness import Given, Recorder, backward, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import (
+    Given,
+    Recorder,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    session,
+    through_dynamo,
+)
 from tests.behaviour.shared import mlp
 
 
@@ -312,16 +323,14 @@ def test_none_and_containers_of_other_lengths(compile_):
     )
 
 
-def test_a_leaf_where_an_earlier_call_had_a_view_made_in_inference_mode():
-    def session(compile):
-        f = compile(lambda x: None)
-        root = leaf(3)
-        with torch.inference_mode():
-            view = root.view(3)
-        yield f(view)
-        yield f(leaf(3))
-
-    check_session(session)
+@session
+def test_a_leaf_where_an_earlier_call_had_a_view_made_in_inference_mode(compile):
+    f = compile(lambda x: None)
+    root = leaf(3)
+    with torch.inference_mode():
+        view = root.view(3)
+    yield f(view)
+    yield f(leaf(3))
 
 
 def test_a_second_call_with_another_shape():
@@ -367,30 +376,26 @@ def test_a_second_call_with_none_for_a_tensor():
     check(lambda x, y: x if y is None else x * y, lambda: given(leaf(3), leaf(3)), lambda: given(leaf(3), None))
 
 
-def test_a_second_call_on_tensors_that_the_first_call_reshaped():
+@session
+def test_a_second_call_on_tensors_that_the_first_call_reshaped(compile):
     def f(x, y):
         x.t_()
         x.add_(1)
         return x @ y if x.shape[1] == y.shape[0] else y @ x
 
-    def session(compile):
-        x, y = plain(2, 3), leaf(2, 2, seed=1)
-        compiled = compile(f)
-        for _ in range(3):
-            yield compiled(x, y), x, y
-
-    check_session(session)
+    x, y = plain(2, 3), leaf(2, 2, seed=1)
+    compiled = compile(f)
+    for _ in range(3):
+        yield compiled(x, y), x, y
 
 
-def test_a_second_call_in_another_grad_mode():
-    def session(compile):
-        x = leaf(3)
-        f = compile(lambda x: x * x)
+@session
+def test_a_second_call_in_another_grad_mode(compile):
+    x = leaf(3)
+    f = compile(lambda x: x * x)
+    yield f(x)
+    with torch.no_grad():
         yield f(x)
-        with torch.no_grad():
-            yield f(x)
-        y = f(x)
-        backward([y])
-        yield x, y
-
-    check_session(session)
+    y = f(x)
+    backward([y])
+    yield x, y

@@ -13,7 +13,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import backward, check, given, leaf, plain, session
 
 COMPILING = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")
 
@@ -35,7 +35,8 @@ def test_entry_functions_have_the_keywords_of_torchs(name: str):
     assert sorted(names, key=list(torchs).index) == sorted(names, key=list(ours).index), "in the order of torch's"
 
 
-def test_a_compiled_function_has_the_name_and_signature_of_the_original():
+@session
+def test_a_compiled_function_has_the_name_and_signature_of_the_original(compile):
     def scaled(x, *, by: float = 2.0):
         """Some documentation."""
         return x * by
@@ -48,14 +49,11 @@ def test_a_compiled_function_has_the_name_and_signature_of_the_original():
     for nameless in (functools.partial(scaled, by=3.0), nn.ReLU(), torch.ops.aten.mul.Tensor):
         assert callable(aotcheck.aot_function(nameless))
 
-    def session(compile):
-        def f(x, y):
-            return x.sin() * y
+    def f(x, y):
+        return x.sin() * y
 
-        graph = make_fx(compile(f))(plain(3), plain(3, seed=1))
-        yield str(graph.graph)
-
-    check_session(session)
+    graph = make_fx(compile(f))(plain(3), plain(3, seed=1))
+    yield str(graph.graph)
 
 
 def test_a_compiler_is_called_with_a_graph_and_fake_tensors():

@@ -23,6 +23,7 @@ from tests.behaviour.harness import (
     leaf,
     overlap,
     plain,
+    session,
     through_dynamo,
 )
 from tests.behaviour.shared import REASON
@@ -131,22 +132,21 @@ def test_a_graph_break_keeps_aliases_among_results(fresh_dynamo):
     check(f, lambda: given(leaf(2, 3)), compile=fresh_dynamo)
 
 
-def test_a_torch_compiled_function_called_inside_is_traced():
-    def session(compile):
-        factor = 2
-        inner = torch.compile(lambda x: x.sin() * factor, backend="eager")
-        f = compile(lambda x: inner(x) + 1)
-        for now in (2, 3, 2):
-            factor = now
-            x = leaf(3)
-            out = f(x)
-            out.sum().backward()
-            yield out, x.grad
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_a_torch_compiled_function_called_inside_is_traced(compile):
+    factor = 2
+    inner = torch.compile(lambda x: x.sin() * factor, backend="eager")
+    f = compile(lambda x: inner(x) + 1)
+    for now in (2, 3, 2):
+        factor = now
+        x = leaf(3)
+        out = f(x)
+        out.sum().backward()
+        yield out, x.grad
 
 
-def test_a_torch_compiled_function_called_in_a_custom_backward_is_traced():
+@session
+def test_a_torch_compiled_function_called_in_a_custom_backward_is_traced(compile):
     inner = torch.compile(lambda g: g * 3, backend="eager")
 
     class Triple(torch.autograd.Function):
@@ -158,15 +158,12 @@ def test_a_torch_compiled_function_called_in_a_custom_backward_is_traced():
         def backward(ctx, g):
             return inner(g)
 
-    def session(compile):
-        f = compile(lambda x: Triple.apply(x) * 2)
-        for k in range(2):
-            x = leaf(3, seed=k)
-            out = f(x)
-            out.sum().backward()
-            yield out, x.grad
-
-    check_session(session)
+    f = compile(lambda x: Triple.apply(x) * 2)
+    for k in range(2):
+        x = leaf(3, seed=k)
+        out = f(x)
+        out.sum().backward()
+        yield out, x.grad
 
 
 def test_dynamo_still_compiles_a_function_that_was_called_in_a_trace():

@@ -9,40 +9,36 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.behaviour.harness import Compile, backward, check_session, leaf, plain, through_dynamo
+from tests.behaviour.harness import Compile, backward, check_session, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import batches, mlp, seeded, state
 
 
-def test_a_whole_training_step_inside():
-    def session(compile):
-        torch.manual_seed(0)
-        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+@session
+def test_a_whole_training_step_inside(compile):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
 
-        def step(x):
-            optimizer.zero_grad()
-            loss = net(x).square().mean()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-            optimizer.step()
-            return loss.detach()
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        optimizer.step()
+        return loss.detach()
 
-        compiled = compile(step)
-        for k in range(4):
-            yield compiled(plain(5, 3, seed=k)), list(net.parameters())
-
-    check_session(session)
+    compiled = compile(step)
+    for k in range(4):
+        yield compiled(plain(5, 3, seed=k)), list(net.parameters())
 
 
-def test_an_embedding_with_a_padding_index_trained_in_steps():
-    def session(compile):
-        w = leaf(4, 3)
-        compiled = compile(lambda i, w: torch.nn.functional.embedding(i, w, padding_idx=0) * 2)
-        for _ in range(3):
-            backward([compiled(torch.tensor([[1, 0], [1, 3]]), w)])
-            yield w
-
-    check_session(session)
+@session
+def test_an_embedding_with_a_padding_index_trained_in_steps(compile):
+    w = leaf(4, 3)
+    compiled = compile(lambda i, w: torch.nn.functional.embedding(i, w, padding_idx=0) * 2)
+    for _ in range(3):
+        backward([compiled(torch.tensor([[1, 0], [1, 3]]), w)])
+        yield w
 
 
 TRAINING_STEPS = 20
@@ -131,46 +127,42 @@ def adapted(w1, w2, x, y, inner_steps: int, outer: bool):
 
 
 @pytest.mark.parametrize("outer", [True, False], ids=["second order", "first order"])
-def test_maml_is_trained_with_the_inner_loop_inside(outer: bool):
-    def session(compile: Compile):
-        w1, w2 = (p.detach().clone().requires_grad_() for p in seeded(mlp(3, 4, 1)).parameters() if p.dim() == 2)
-        w1, w2 = (w.detach().t().contiguous().requires_grad_() for w in (w1, w2))
-        optimizer = torch.optim.Adam([w1, w2], lr=0.02)
-        compiled = compile(lambda w1, w2, x, y: adapted(w1, w2, x, y, 2, outer))
-        for x in batches(5, 3):
-            optimizer.zero_grad()
-            loss = compiled(w1, w2, x, x.sum(1, keepdim=True))
-            loss.backward()
-            optimizer.step()
-            yield loss, w1, w2
-
-    check_session(session)
+@session
+def test_maml_is_trained_with_the_inner_loop_inside(compile: Compile, outer: bool):
+    w1, w2 = (p.detach().clone().requires_grad_() for p in seeded(mlp(3, 4, 1)).parameters() if p.dim() == 2)
+    w1, w2 = (w.detach().t().contiguous().requires_grad_() for w in (w1, w2))
+    optimizer = torch.optim.Adam([w1, w2], lr=0.02)
+    compiled = compile(lambda w1, w2, x, y: adapted(w1, w2, x, y, 2, outer))
+    for x in batches(5, 3):
+        optimizer.zero_grad()
+        loss = compiled(w1, w2, x, x.sum(1, keepdim=True))
+        loss.backward()
+        optimizer.step()
+        yield loss, w1, w2
 
 
-def test_maml_is_trained_with_the_inner_loop_outside():
+@session(rtol=1e-6)
+def test_maml_is_trained_with_the_inner_loop_outside(compile: Compile):
     """The compiled function is the model; its gradients are differentiated by the caller.
 
     Gradients of a weight that is used three times arrive in another order than eager's, so a few ulps may differ.
     """
 
-    def session(compile: Compile):
-        net = seeded(mlp(3, 4, 1))
-        weights = [p.detach().clone().requires_grad_() for p in net.parameters()]
-        optimizer = torch.optim.SGD(weights, lr=0.05)
-        model = compile(lambda x, a, b, c, d: F.linear(torch.tanh(F.linear(x, a, b)), c, d))
-        for x in batches(5, 3):
-            optimizer.zero_grad()
-            fast = weights
-            for _ in range(2):
-                inner = model(x, *fast).square().mean()
-                gradients = torch.autograd.grad(inner, fast, create_graph=True)
-                fast = [w - 0.1 * g for w, g in zip(fast, gradients, strict=True)]
-            loss = (model(x, *fast) - 1).square().mean()
-            loss.backward()
-            optimizer.step()
-            yield loss, weights
-
-    check_session(session, rtol=1e-6)
+    net = seeded(mlp(3, 4, 1))
+    weights = [p.detach().clone().requires_grad_() for p in net.parameters()]
+    optimizer = torch.optim.SGD(weights, lr=0.05)
+    model = compile(lambda x, a, b, c, d: F.linear(torch.tanh(F.linear(x, a, b)), c, d))
+    for x in batches(5, 3):
+        optimizer.zero_grad()
+        fast = weights
+        for _ in range(2):
+            inner = model(x, *fast).square().mean()
+            gradients = torch.autograd.grad(inner, fast, create_graph=True)
+            fast = [w - 0.1 * g for w, g in zip(fast, gradients, strict=True)]
+        loss = (model(x, *fast) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        yield loss, weights
 
 
 class Energy(nn.Module):
@@ -221,30 +213,29 @@ def test_an_energy_model_is_trained_on_forces(forces_inside: bool):
     check_session(session, rtol=0 if forces_inside else 1e-6)
 
 
-def test_a_gan_is_trained_with_two_losses_and_separate_backwards():
-    def session(compile: Compile):
-        generator, discriminator = seeded(mlp(3, 8, 2)), seeded(mlp(2, 8, 1))
-        of_generator = torch.optim.Adam(generator.parameters(), lr=0.01)
-        of_discriminator = torch.optim.Adam(discriminator.parameters(), lr=0.01)
-        generate, judge = compile(generator), compile(discriminator)
-        for noise in batches(6, 3):
-            real = noise[:, :2].tanh()
-            fake = generate(noise)
-            of_discriminator.zero_grad()
-            loss = F.softplus(-judge(real)).mean()
-            loss.backward()
-            F.softplus(judge(fake.detach())).mean().backward()
-            of_discriminator.step()
-            of_generator.zero_grad()
-            cheat = F.softplus(-judge(fake)).mean()
-            cheat.backward()
-            of_generator.step()
-            yield loss, cheat, state(generator, discriminator)
-
-    check_session(session)
+@session
+def test_a_gan_is_trained_with_two_losses_and_separate_backwards(compile: Compile):
+    generator, discriminator = seeded(mlp(3, 8, 2)), seeded(mlp(2, 8, 1))
+    of_generator = torch.optim.Adam(generator.parameters(), lr=0.01)
+    of_discriminator = torch.optim.Adam(discriminator.parameters(), lr=0.01)
+    generate, judge = compile(generator), compile(discriminator)
+    for noise in batches(6, 3):
+        real = noise[:, :2].tanh()
+        fake = generate(noise)
+        of_discriminator.zero_grad()
+        loss = F.softplus(-judge(real)).mean()
+        loss.backward()
+        F.softplus(judge(fake.detach())).mean().backward()
+        of_discriminator.step()
+        of_generator.zero_grad()
+        cheat = F.softplus(-judge(fake)).mean()
+        cheat.backward()
+        of_generator.step()
+        yield loss, cheat, state(generator, discriminator)
 
 
-def test_a_gan_is_trained_with_both_losses_from_one_function():
+@session
+def test_a_gan_is_trained_with_both_losses_from_one_function(compile: Compile):
     """Both losses come by the generated sample; each optimizer takes the gradients of its own."""
 
     class Both(nn.Module):
@@ -259,21 +250,18 @@ def test_a_gan_is_trained_with_both_losses_from_one_function():
             loss = F.softplus(-judged[:n]).mean() + F.softplus(judged[n:]).mean()
             return loss, F.softplus(-self.discriminator(fake)).mean()
 
-    def session(compile: Compile):
-        net = seeded(Both())
-        optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (net.discriminator, net.generator)]
-        compiled = compile(net)
-        for noise in batches(6, 3):
-            losses = compiled(noise, noise[:, :2].tanh())
-            for loss, part in zip(losses, (net.discriminator, net.generator), strict=True):
-                gradients = torch.autograd.grad(loss, list(part.parameters()))
-                for p, g in zip(part.parameters(), gradients, strict=True):
-                    p.grad = g
-            for optimizer in optimizers:
-                optimizer.step()
-            yield losses, state(net)
-
-    check_session(session)
+    net = seeded(Both())
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (net.discriminator, net.generator)]
+    compiled = compile(net)
+    for noise in batches(6, 3):
+        losses = compiled(noise, noise[:, :2].tanh())
+        for loss, part in zip(losses, (net.discriminator, net.generator), strict=True):
+            gradients = torch.autograd.grad(loss, list(part.parameters()))
+            for p, g in zip(part.parameters(), gradients, strict=True):
+                p.grad = g
+        for optimizer in optimizers:
+            optimizer.step()
+        yield losses, state(net)
 
 
 @pytest.mark.parametrize("window", [1, 3])
@@ -312,28 +300,27 @@ def test_truncated_backpropagation_with_a_written_state_buffer_is_as_in_eager(wi
     check_session(session, rtol=1e-5)
 
 
-def test_truncated_backpropagation_with_detach_in_place_is_as_in_eager():
-    def session(compile: Compile):
-        cell = seeded(nn.RNNCell(3, 4))
-        optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
-        compiled = compile(cell)
-        h = torch.zeros(5, 4)
-        total = torch.zeros(())
-        for k, x in enumerate(batches(5, 3)):
-            h = compiled(x, h)
-            total = total + h.square().mean()
-            if k % 3 == 2:
-                optimizer.zero_grad()
-                total.backward()
-                optimizer.step()
-                h.detach_()
-                total = torch.zeros(())
-            yield h, total, state(cell)
-
-    check_session(session)
+@session
+def test_truncated_backpropagation_with_detach_in_place_is_as_in_eager(compile: Compile):
+    cell = seeded(nn.RNNCell(3, 4))
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+    compiled = compile(cell)
+    h = torch.zeros(5, 4)
+    total = torch.zeros(())
+    for k, x in enumerate(batches(5, 3)):
+        h = compiled(x, h)
+        total = total + h.square().mean()
+        if k % 3 == 2:
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+            h.detach_()
+            total = torch.zeros(())
+        yield h, total, state(cell)
 
 
-def test_moving_averages_written_by_the_forward_are_trained_with():
+@session
+def test_moving_averages_written_by_the_forward_are_trained_with(compile: Compile):
     """Of weights and of activations, both written by the forward that reads them."""
 
     class Averaged(nn.Module):
@@ -354,22 +341,20 @@ def test_moving_averages_written_by_the_forward_are_trained_with():
                     self.shadow.mul_(0.9).add_(self.linear.weight, alpha=0.1)
             return (y - self.mean) @ self.shadow
 
-    def session(compile: Compile):
-        net = seeded(Averaged())
-        optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
-        compiled = compile(net)
-        for k, x in enumerate(batches(6, 4)):
-            compiled.train(k % 4 != 3)
-            optimizer.zero_grad()
-            loss = (compiled(x) - x).square().mean()
-            loss.backward()
-            optimizer.step()
-            yield loss, state(net)
-
-    check_session(session)
+    net = seeded(Averaged())
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+    compiled = compile(net)
+    for k, x in enumerate(batches(6, 4)):
+        compiled.train(k % 4 != 3)
+        optimizer.zero_grad()
+        loss = (compiled(x) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        yield loss, state(net)
 
 
-def test_a_net_is_trained_with_gradients_clipped_by_a_hook_inside():
+@session
+def test_a_net_is_trained_with_gradients_clipped_by_a_hook_inside(compile: Compile):
     class Clipped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -381,34 +366,29 @@ def test_a_net_is_trained_with_gradients_clipped_by_a_hook_inside():
                 h.register_hook(lambda g: g.clamp(-0.01, 0.01))
             return self.b(h)
 
-    def session(compile: Compile):
-        net = seeded(Clipped())
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        compiled = compile(net)
-        for x in batches(6, 4):
+    net = seeded(Clipped())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    compiled = compile(net)
+    for x in batches(6, 4):
+        optimizer.zero_grad()
+        loss = (compiled(x) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        yield loss, state(net)
+
+
+@session
+def test_mixed_precision_with_a_grad_scaler_and_accumulation_is_as_in_eager(compile: Compile):
+    net = seeded(mlp(4, 8, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+    compiled = compile(net)
+    for k, x in enumerate(batches(6, 4)):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = (compiled(x).float() - 1).square().mean() / 2
+        scaler.scale(loss).backward()
+        if k % 2:
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad()
-            loss = (compiled(x) - 1).square().mean()
-            loss.backward()
-            optimizer.step()
-            yield loss, state(net)
-
-    check_session(session)
-
-
-def test_mixed_precision_with_a_grad_scaler_and_accumulation_is_as_in_eager():
-    def session(compile: Compile):
-        net = seeded(mlp(4, 8, 1))
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
-        compiled = compile(net)
-        for k, x in enumerate(batches(6, 4)):
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = (compiled(x).float() - 1).square().mean() / 2
-            scaler.scale(loss).backward()
-            if k % 2:
-                scaler.step(optimizer)
-                scaler.update()
-                optimizer.zero_grad()
-            yield loss, state(net)
-
-    check_session(session)
+        yield loss, state(net)

@@ -15,117 +15,107 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import check_session, leaf, plain
+from tests.behaviour.harness import leaf, plain, session
 from tests.behaviour.shared import _Object, _other, seeded
 
 
-def test_a_method_of_an_argument_reads_and_writes_its_closure():
-    def session(compile):
-        config, seen = {"factor": 2}, []
+@session
+def test_a_method_of_an_argument_reads_and_writes_its_closure(compile):
+    config, seen = {"factor": 2}, []
 
-        class Batch:
-            def __init__(self, x):
-                self.x = x
+    class Batch:
+        def __init__(self, x):
+            self.x = x
 
-            def scaled(self, y):
-                seen.append(y.shape)
-                config["calls"] = config.get("calls", 0) + 1
-                return self.x * y * config["factor"]
+        def scaled(self, y):
+            seen.append(y.shape)
+            config["calls"] = config.get("calls", 0) + 1
+            return self.x * y * config["factor"]
 
-        g = compile(lambda batch, y: batch.scaled(y))
-        for k in range(5):
-            if k == 3:
-                config["factor"] = 5
-            yield g(Batch(plain(3, seed=k)), plain(3)), seen, config
-
-    check_session(session)
+    g = compile(lambda batch, y: batch.scaled(y))
+    for k in range(5):
+        if k == 3:
+            config["factor"] = 5
+        yield g(Batch(plain(3, seed=k)), plain(3)), seen, config
 
 
-def test_a_method_of_a_named_tuple_reads_its_closure():
-    def session(compile):
-        config = types.SimpleNamespace(factor=2)
+@session
+def test_a_method_of_a_named_tuple_reads_its_closure(compile):
+    config = types.SimpleNamespace(factor=2)
 
-        class Pair(typing.NamedTuple):
-            x: torch.Tensor
-            y: torch.Tensor
+    class Pair(typing.NamedTuple):
+        x: torch.Tensor
+        y: torch.Tensor
 
-            def scaled(self):
-                return self.x * self.y * config.factor
+        def scaled(self):
+            return self.x * self.y * config.factor
 
-        g = compile(lambda pair: pair.scaled())
-        for k in range(4):
-            config.factor = 2 + k // 2
-            x = leaf(3, seed=k)
-            g_x = g(Pair(x, plain(3)))
-            g_x.sum().backward()
-            yield g_x, x
-
-    check_session(session)
+    g = compile(lambda pair: pair.scaled())
+    for k in range(4):
+        config.factor = 2 + k // 2
+        x = leaf(3, seed=k)
+        g_x = g(Pair(x, plain(3)))
+        g_x.sum().backward()
+        yield g_x, x
 
 
-def test_class_attributes_of_arguments_are_read_and_assigned_on_every_call():
-    def session(compile):
-        class Batch:
-            factor, made = 2, 0
+@session
+def test_class_attributes_of_arguments_are_read_and_assigned_on_every_call(compile):
+    class Batch:
+        factor, made = 2, 0
 
-            def __init__(self, x):
-                self.x = x
-                type(self).made += 1
+        def __init__(self, x):
+            self.x = x
+            type(self).made += 1
 
-            def scaled(self):
-                return type(self)(self.x * self.factor)
+        def scaled(self):
+            return type(self)(self.x * self.factor)
 
-        class Other(Batch):
-            factor = 3
+    class Other(Batch):
+        factor = 3
 
-        g = compile(lambda batch: batch.scaled())
-        for k in range(8):
-            if k == 4:
-                Batch.factor = 7
-            result = g((Batch, Other)[k % 2](plain(3, seed=k)))
-            yield result.x, Batch.made, Other.made, type(result).__name__
-
-    check_session(session)
+    g = compile(lambda batch: batch.scaled())
+    for k in range(8):
+        if k == 4:
+            Batch.factor = 7
+        result = g((Batch, Other)[k % 2](plain(3, seed=k)))
+        yield result.x, Batch.made, Other.made, type(result).__name__
 
 
-def test_tensors_that_a_property_keeps_in_its_class_are_found_again():
-    def session(compile):
-        class Batch:
-            kept: dict = {}  # noqa: RUF012  # is what this is about
+@session
+def test_tensors_that_a_property_keeps_in_its_class_are_found_again(compile):
+    class Batch:
+        kept: dict = {}  # noqa: RUF012  # is what this is about
 
-            def __init__(self, x):
-                self.x = x
+        def __init__(self, x):
+            self.x = x
 
-            @property
-            def first(self):
-                if "first" not in Batch.kept:
-                    Batch.kept["first"] = self.x * 2
-                return Batch.kept["first"]
+        @property
+        def first(self):
+            if "first" not in Batch.kept:
+                Batch.kept["first"] = self.x * 2
+            return Batch.kept["first"]
 
-        g = compile(lambda batch: batch.first + batch.x)
-        for k in range(3):
-            yield g(Batch(plain(3, seed=k))), Batch.kept
-
-    check_session(session)
+    g = compile(lambda batch: batch.first + batch.x)
+    for k in range(3):
+        yield g(Batch(plain(3, seed=k))), Batch.kept
 
 
-def test_methods_of_objects_within_containers_count_on_every_call():
-    def session(compile):
-        count = {"n": 1}
+@session
+def test_methods_of_objects_within_containers_count_on_every_call(compile):
+    count = {"n": 1}
 
-        @dataclasses.dataclass
-        class Item:
-            x: torch.Tensor
+    @dataclasses.dataclass
+    class Item:
+        x: torch.Tensor
 
-            def next(self):
-                count["n"] += 1
-                return self.x * count["n"]
+        def next(self):
+            count["n"] += 1
+            return self.x * count["n"]
 
-        g = compile(lambda d: sum(item.next() for item in d["items"]))
-        for k in range(4):
-            yield g({"items": [Item(plain(3, seed=k)), Item(plain(3))]}), count
-
-    check_session(session)
+    g = compile(lambda d: sum(item.next() for item in d["items"]))
+    for k in range(4):
+        yield g({"items": [Item(plain(3, seed=k)), Item(plain(3))]}), count
 
 
 def registers():
@@ -204,14 +194,12 @@ def shares_attributes():
 
 
 @pytest.mark.parametrize("make", [registers, numbers, counts_by_default, is_one, shares_attributes])
-def test_effects_of_constructors_happen_on_every_call(make):
-    def session(compile):
-        f, seen = make()
-        g = compile(f)
-        for k in range(4):
-            yield g(plain(3, seed=k)), seen()
-
-    check_session(session)
+@session
+def test_effects_of_constructors_happen_on_every_call(compile, make):
+    f, seen = make()
+    g = compile(f)
+    for k in range(4):
+        yield g(plain(3, seed=k)), seen()
 
 
 class _Slotted:
@@ -300,29 +288,25 @@ PLACES = {
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("f", PLACES.values(), ids=PLACES.keys())
-def test_tensors_in_classes_slots_weak_references_and_sets_are_found(f):
-    def session(compile):
-        compiled = compile(f)
-        for k in range(2):
-            yield compiled(plain(2, 3, seed=k))
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_tensors_in_classes_slots_weak_references_and_sets_are_found(compile, f):
+    compiled = compile(f)
+    for k in range(2):
+        yield compiled(plain(2, 3, seed=k))
 
 
 @pytest.mark.on_the_cpu
-def test_a_tensor_of_a_python_module_is_read_on_every_call(monkeypatch):
+@session
+def test_a_tensor_of_a_python_module_is_read_on_every_call(compile, monkeypatch):
     settings = types.ModuleType("aotcheck_test_settings")
     settings.w = torch.ones(3)  # type: ignore[attr-defined]
     monkeypatch.setitem(globals(), "settings", settings)
 
-    def session(compile):
-        vars(settings).update(w=torch.ones(3))
-        compiled = compile(lambda x: x * settings.w)
-        yield compiled(plain(2, 3))
-        vars(settings).update(w=_other())
-        yield compiled(plain(2, 3))
-
-    check_session(session)
+    vars(settings).update(w=torch.ones(3))
+    compiled = compile(lambda x: x * settings.w)
+    yield compiled(plain(2, 3))
+    vars(settings).update(w=_other())
+    yield compiled(plain(2, 3))
 
 
 def _from_it(x):
@@ -347,19 +331,17 @@ class _Importing(nn.Module):
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("kind", ["from", "import", "module"])
 @pytest.mark.parametrize("known", [False, True])
-def test_values_imported_inside_a_function_are_read_on_every_call(kind, known, monkeypatch, tmp_path):
+@session
+def test_values_imported_inside_a_function_are_read_on_every_call(compile, kind, known, monkeypatch, tmp_path):
     (tmp_path / "aotcheck_test_late.py").write_text("import torch\nN = 2\nw = torch.ones(3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def session(compile):
-        monkeypatch.delitem(sys.modules, "aotcheck_test_late", raising=False)
-        if known:
-            __import__("aotcheck_test_late")
-        compiled = compile({"from": _from_it, "import": _all_of_it, "module": _Importing()}[kind])
-        yield compiled(plain(2, 3))
-        sys.modules["aotcheck_test_late"].N = 5  # type: ignore[attr-defined]
-        yield compiled(plain(2, 3))
-        sys.modules["aotcheck_test_late"].w = _other()  # type: ignore[attr-defined]
-        yield compiled(plain(2, 3))
-
-    check_session(session)
+    monkeypatch.delitem(sys.modules, "aotcheck_test_late", raising=False)
+    if known:
+        __import__("aotcheck_test_late")
+    compiled = compile({"from": _from_it, "import": _all_of_it, "module": _Importing()}[kind])
+    yield compiled(plain(2, 3))
+    sys.modules["aotcheck_test_late"].N = 5  # type: ignore[attr-defined]
+    yield compiled(plain(2, 3))
+    sys.modules["aotcheck_test_late"].w = _other()  # type: ignore[attr-defined]
+    yield compiled(plain(2, 3))

@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check_session, leaf, plain
+from tests.behaviour.harness import backward, check_session, leaf, plain, session
 from tests.behaviour.shared import Cache
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_gradients_accumulated_in_an_attribute_of_a_parameter_persist():
+@session
+def test_gradients_accumulated_in_an_attribute_of_a_parameter_persist(compile):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -26,16 +27,13 @@ def test_gradients_accumulated_in_an_attribute_of_a_parameter_persist():
                 self.weight.kept.add_(x.detach())
             return x * self.weight
 
-    def session(compile):
-        net = Net()
-        compiled = compile(net)
-        for _ in range(2):
-            x = leaf(3)
-            y = compiled(x)
-            backward([y])
-            yield x, y, net.weight, net.weight.kept
-
-    check_session(session)
+    net = Net()
+    compiled = compile(net)
+    for _ in range(2):
+        x = leaf(3)
+        y = compiled(x)
+        backward([y])
+        yield x, y, net.weight, net.weight.kept
 
 
 class Slotted:
@@ -154,22 +152,21 @@ REACHED = [
 
 
 @pytest.mark.parametrize("make", REACHED)
-def test_tensors_kept_in_objects_defaults_classes_and_closures_are_found_again(make):
-    def session(compile):
-        f, kept = make()
-        g = compile(f)
-        for k in range(4):
-            x = leaf(3, seed=k)
-            y = g(x)
-            yield y, kept()
-            y.sum().backward(retain_graph=True)
-            yield x
-
-    check_session(session)
+@session
+def test_tensors_kept_in_objects_defaults_classes_and_closures_are_found_again(compile, make):
+    f, kept = make()
+    g = compile(f)
+    for k in range(4):
+        x = leaf(3, seed=k)
+        y = g(x)
+        yield y, kept()
+        y.sum().backward(retain_graph=True)
+        yield x
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_tensors_kept_in_cache_objects_of_layers_are_found_again(whole):
+@session
+def test_tensors_kept_in_cache_objects_of_layers_are_found_again(compile, whole):
     class Layer(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -181,33 +178,28 @@ def test_tensors_kept_in_cache_objects_of_layers_are_found_again(whole):
             self.nested["a"][0] = x.shape[0]
             return self.cache.update(x * self.weight).sum() + (x if before is None else x + before)
 
-    def session(compile):
-        net = torch.nn.Sequential(Layer(), Layer())
-        g = compile(net if whole else lambda x: net(x))
-        for k in range(4):
-            x = leaf(3, seed=k)
-            y = g(x)
-            y.sum().backward(retain_graph=True)
-            yield x, y, [(m.cache.k, m.cache.n, m.nested) for m in net], [p.grad for p in net.parameters()]
-
-    check_session(session)
+    net = torch.nn.Sequential(Layer(), Layer())
+    g = compile(net if whole else lambda x: net(x))
+    for k in range(4):
+        x = leaf(3, seed=k)
+        y = g(x)
+        y.sum().backward(retain_graph=True)
+        yield x, y, [(m.cache.k, m.cache.n, m.nested) for m in net], [p.grad for p in net.parameters()]
 
 
-def test_tensors_added_to_a_captured_set_persist():
-    def session(compile):
-        found = set()
+@session
+def test_tensors_added_to_a_captured_set_persist(compile):
+    found = set()
 
-        def f(x):
-            y = x * 2
-            found.add(y)
-            return y
+    def f(x):
+        y = x * 2
+        found.add(y)
+        return y
 
-        g = compile(f)
-        for k in range(3):
-            y = g(plain(3, seed=k))
-            yield y, len(found), y in found
-
-    check_session(session)
+    g = compile(f)
+    for k in range(3):
+        y = g(plain(3, seed=k))
+        yield y, len(found), y in found
 
 
 @functools.lru_cache

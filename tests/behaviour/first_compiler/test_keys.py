@@ -11,19 +11,17 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check_session, leaf, plain
+from tests.behaviour.harness import attempt, check_session, leaf, plain, session
 from tests.behaviour.shared import Item, _Named, _places, seeded
 
 
-def test_argument_objects_are_found_as_keys_of_captured_dictionaries_and_sets():
-    def session(compile):
-        a, b, c = (Item(plain(3, seed=k)) for k in range(3))
-        table, members = {a: 2, b: 5}, {b}
-        g = compile(lambda item, y: item.x * y * table.get(item, 7) + (item in members))
-        for item in (a, b, c, a, b, c):
-            yield g(item, plain(3))
-
-    check_session(session)
+@session
+def test_argument_objects_are_found_as_keys_of_captured_dictionaries_and_sets(compile):
+    a, b, c = (Item(plain(3, seed=k)) for k in range(3))
+    table, members = {a: 2, b: 5}, {b}
+    g = compile(lambda item, y: item.x * y * table.get(item, 7) + (item in members))
+    for item in (a, b, c, a, b, c):
+        yield g(item, plain(3))
 
 
 class _Dictionary(dict):  # type: ignore[type-arg]
@@ -75,29 +73,25 @@ WRITES = {
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, _Dictionary])
 @pytest.mark.parametrize("passed", [False, True], ids=["around", "passed"])
-def test_items_set_by_a_tensor_have_the_callers_tensor_as_key(write, kind, passed):
-    def session(compile):
-        d = kind()
-        x, y = leaf(3), plain(3, seed=1)
-        compiled = functools.partial(compile(write), d) if passed else compile(lambda t: write(d, t))
-        for t in (x, x, y, x):
-            result = attempt(lambda t=t: compiled(t))
-            keys = [k[0] if isinstance(k, tuple) else k for k in d if type(k) is not str]
-            yield result, _places(keys, x, y), _places(d.get("within", ()), x, y), len(d)
-
-    check_session(session)
+@session
+def test_items_set_by_a_tensor_have_the_callers_tensor_as_key(compile, write, kind, passed):
+    d = kind()
+    x, y = leaf(3), plain(3, seed=1)
+    compiled = functools.partial(compile(write), d) if passed else compile(lambda t: write(d, t))
+    for t in (x, x, y, x):
+        result = attempt(lambda t=t: compiled(t))
+        keys = [k[0] if isinstance(k, tuple) else k for k in d if type(k) is not str]
+        yield result, _places(keys, x, y), _places(d.get("within", ()), x, y), len(d)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_result_dictionaries_with_tensor_keys_have_the_callers_tensors():
-    def session(compile):
-        compiled = compile(lambda x, y: {x: x * y, y: [{x: 1}]})
-        x, y = leaf(3), plain(3, seed=1)
-        for _ in range(2):
-            result = compiled(x, y)
-            yield _places(result, x, y), result[x], _places(result[y][0], x, y)
-
-    check_session(session)
+@session
+def test_result_dictionaries_with_tensor_keys_have_the_callers_tensors(compile):
+    compiled = compile(lambda x, y: {x: x * y, y: [{x: 1}]})
+    x, y = leaf(3), plain(3, seed=1)
+    for _ in range(2):
+        result = compiled(x, y)
+        yield _places(result, x, y), result[x], _places(result[y][0], x, y)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
@@ -138,18 +132,16 @@ def _tried(d, x):
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("look_up", LOOKUPS.values(), ids=LOOKUPS)
 @pytest.mark.parametrize("passed", [False, True], ids=["around", "passed"])
-def test_lookups_of_an_argument_in_a_dictionary_are_as_in_eager(look_up, passed):
-    def session(compile):
-        x, y = leaf(3), plain(3, seed=1)
-        d = {x: 5.0}
-        compiled = functools.partial(compile(look_up), d) if passed else compile(lambda t: look_up(d, t))
-        for t in (x, y, x):
-            yield attempt(lambda t=t: type(compiled(t))), _places(d, x, y)
-        d[y] = 2.0
-        for t in (x, y):
-            yield attempt(lambda t=t: compiled(t).detach()) if t in d else None
-
-    check_session(session)
+@session
+def test_lookups_of_an_argument_in_a_dictionary_are_as_in_eager(compile, look_up, passed):
+    x, y = leaf(3), plain(3, seed=1)
+    d = {x: 5.0}
+    compiled = functools.partial(compile(look_up), d) if passed else compile(lambda t: look_up(d, t))
+    for t in (x, y, x):
+        yield attempt(lambda t=t: type(compiled(t))), _places(d, x, y)
+    d[y] = 2.0
+    for t in (x, y):
+        yield attempt(lambda t=t: compiled(t).detach()) if t in d else None
 
 
 SETS = {
@@ -161,76 +153,68 @@ SETS = {
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("make", SETS.values(), ids=SETS)
-def test_membership_of_a_parameter_in_a_set_is_as_in_eager(make):
-    def session(compile):
-        net = seeded(nn.Linear(2, 2))
-        frozen = make(net.bias)
-        members = frozen[0] if isinstance(frozen, list) else frozen
+@session
+def test_membership_of_a_parameter_in_a_set_is_as_in_eager(compile, make):
+    net = seeded(nn.Linear(2, 2))
+    frozen = make(net.bias)
+    members = frozen[0] if isinstance(frozen, list) else frozen
 
-        def f(params):
-            found = frozen[0] if isinstance(frozen, list) else frozen
-            return [p * 0 if p in found else p * 2 for p in params]
+    def f(params):
+        found = frozen[0] if isinstance(frozen, list) else frozen
+        return [p * 0 if p in found else p * 2 for p in params]
 
-        assert net.bias in members
-        compiled = compile(f)
-        for _ in range(2):
-            yield compiled(list(net.parameters()))
-
-    check_session(session)
+    assert net.bias in members
+    compiled = compile(f)
+    for _ in range(2):
+        yield compiled(list(net.parameters()))
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_captured_set_of_arguments_seen_before_is_as_in_eager():
-    def session(compile):
-        seen: set[Any] = set()
+@session
+def test_a_captured_set_of_arguments_seen_before_is_as_in_eager(compile):
+    seen: set[Any] = set()
 
-        def f(x):
-            new = x not in seen
-            seen.add(x)
-            return x * (2 if new else 1)
+    def f(x):
+        new = x not in seen
+        seen.add(x)
+        return x * (2 if new else 1)
 
-        compiled = compile(f)
-        x, y = leaf(3), plain(3, seed=1)
-        for t in (x, x, y, y, x):
-            yield compiled(t), sorted(_places(seen, x, y))
-
-    check_session(session)
+    compiled = compile(f)
+    x, y = leaf(3), plain(3, seed=1)
+    for t in (x, x, y, y, x):
+        yield compiled(t), sorted(_places(seen, x, y))
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("kept", ["function", "hook"])
-def test_a_tensor_that_replaces_another_in_a_captured_set_persists(kept):
-    def session(compile):
-        found, module = {plain(3)}, nn.Identity()
+@session
+def test_a_tensor_that_replaces_another_in_a_captured_set_persists(compile, kept):
+    found, module = {plain(3)}, nn.Identity()
 
-        def exchange(x):
-            found.clear()
-            found.add(x * 2)
+    def exchange(x):
+        found.clear()
+        found.add(x * 2)
 
-        def f(x):
-            exchange(x)
-            return x * 3
+    def f(x):
+        exchange(x)
+        return x * 3
 
-        if kept == "hook":
-            module.register_forward_hook(lambda module, args, out: exchange(out))
-        compiled = compile(module if kept == "hook" else f)
-        for k in range(3):
-            yield compiled(plain(3, seed=k)), list(found)
-
-    check_session(session)
+    if kept == "hook":
+        module.register_forward_hook(lambda module, args, out: exchange(out))
+    compiled = compile(module if kept == "hook" else f)
+    for k in range(3):
+        yield compiled(plain(3, seed=k)), list(found)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_captured_set_that_gets_tensors_later_is_read_anew():
-    def session(compile):
-        seen: set[Any] = set()
-        compiled = compile(lambda x: x * (2 if x in seen else 3))
-        x = leaf(3)
-        yield compiled(x)
-        seen.add(x)
-        yield compiled(x)
-
-    check_session(session)
+@session
+def test_a_captured_set_that_gets_tensors_later_is_read_anew(compile):
+    seen: set[Any] = set()
+    compiled = compile(lambda x: x * (2 if x in seen else 3))
+    x = leaf(3)
+    yield compiled(x)
+    seen.add(x)
+    yield compiled(x)
 
 
 class _Collecting(_Named):

@@ -10,27 +10,25 @@ from torch import nn
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check_session, leaf, plain
+from tests.behaviour.harness import backward, leaf, plain, session
 from tests.behaviour.shared import KEPT, _only_appended_to, again, seeded, through, whole
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_tensors_that_forward_hooks_keep_are_those_of_eager(whole):
-    def session(compile):
-        torch.manual_seed(0)
-        features, all_of_them = {}, []
-        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
-        net[1].register_forward_hook(lambda module, args, out: features.update(relu=out, given=args))
-        net.register_forward_hook(lambda module, args, out: all_of_them.append(out.detach()))
-        f = through(compile, net, whole)
-        for k in range(4):
-            x = leaf(2, 3, seed=k)
-            y = f(x)
-            yield y, features, all_of_them
-            (features["relu"].sum() + y.sum()).backward()
-            yield x, [p.grad for p in net.parameters()]
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_tensors_that_forward_hooks_keep_are_those_of_eager(compile, whole):
+    torch.manual_seed(0)
+    features, all_of_them = {}, []
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    net[1].register_forward_hook(lambda module, args, out: features.update(relu=out, given=args))
+    net.register_forward_hook(lambda module, args, out: all_of_them.append(out.detach()))
+    f = through(compile, net, whole)
+    for k in range(4):
+        x = leaf(2, 3, seed=k)
+        y = f(x)
+        yield y, features, all_of_them
+        (features["relu"].sum() + y.sum()).backward()
+        yield x, [p.grad for p in net.parameters()]
 
 
 @pytest.mark.on_the_cpu
@@ -151,19 +149,17 @@ KEEPING = [
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("make", KEEPING, ids=lambda make: make.__name__.strip("_"))
-def test_tensors_that_hooks_and_custom_backwards_keep_are_those_of_eager(make):
-    def session(compile):
-        _CAME.clear()
-        net, keeper = _net(), _Keeper()
-        compiled = compile(make(net, keeper))
-        for k in range(3):
-            x = leaf(2, 3, seed=k)
-            y = compiled(x)
-            y.sum().backward()
-            by_name = {k: getattr(v, "first", v) for k, v in keeper.by_name.items()}
-            yield y, x.grad, keeper.kept, by_name, keeper.came, list(_CAME), [p.grad for p in net.parameters()]
-
-    check_session(session)
+@session
+def test_tensors_that_hooks_and_custom_backwards_keep_are_those_of_eager(compile, make):
+    _CAME.clear()
+    net, keeper = _net(), _Keeper()
+    compiled = compile(make(net, keeper))
+    for k in range(3):
+        x = leaf(2, 3, seed=k)
+        y = compiled(x)
+        y.sum().backward()
+        by_name = {k: getattr(v, "first", v) for k, v in keeper.by_name.items()}
+        yield y, x.grad, keeper.kept, by_name, keeper.came, list(_CAME), [p.grad for p in net.parameters()]
 
 
 _FACTOR = 1.0
@@ -226,27 +222,25 @@ CHANGES = {
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 @pytest.mark.parametrize("kind", ["function", "setup", "module", "apply"])
-def test_values_that_a_custom_backward_reads_may_change_between_calls(kind, change):
-    def session(compile):
-        global _FACTOR
-        _FACTOR, _FACTORS["of"], _Settings.factor, _ReversingBySetup.factor = 1.0, 1.0, 1.0, 1.0
-        apply, settings = _Reversing.apply, _Settings()
-        compiled = compile(
-            {
-                "function": lambda x: _Reversing.apply(x),
-                "setup": lambda x: _ReversingBySetup.apply(x, settings),
-                "module": _WithReversal(),
-                "apply": lambda x: apply(x),
-            }[kind]
-        )
-        for k in range(3):
-            x = leaf(3, seed=k)
-            compiled(x).sum().backward()
-            yield x.grad
-            if k == 0:
-                change()
-
-    check_session(session)
+@session
+def test_values_that_a_custom_backward_reads_may_change_between_calls(compile, kind, change):
+    global _FACTOR
+    _FACTOR, _FACTORS["of"], _Settings.factor, _ReversingBySetup.factor = 1.0, 1.0, 1.0, 1.0
+    apply, settings = _Reversing.apply, _Settings()
+    compiled = compile(
+        {
+            "function": lambda x: _Reversing.apply(x),
+            "setup": lambda x: _ReversingBySetup.apply(x, settings),
+            "module": _WithReversal(),
+            "apply": lambda x: apply(x),
+        }[kind]
+    )
+    for k in range(3):
+        x = leaf(3, seed=k)
+        compiled(x).sum().backward()
+        yield x.grad
+        if k == 0:
+            change()
 
 
 def test_a_captured_log_does_not_recompile():
@@ -283,95 +277,87 @@ KEPT_AND_READ = {
 @again
 @pytest.mark.parametrize("what", KEPT.values(), ids=KEPT)
 @pytest.mark.parametrize(("keep", "find"), KEPT_AND_READ.values(), ids=KEPT_AND_READ)
-def test_a_custom_backward_reads_a_tensor_that_its_forward_put_into_an_object(keep, find, what):
-    def session(compile):
-        place = Place()
+@session
+def test_a_custom_backward_reads_a_tensor_that_its_forward_put_into_an_object(compile, keep, find, what):
+    place = Place()
 
-        class Own(Function):
-            @staticmethod
-            def forward(ctx, x):
-                keep(place, what(x))
-                return x * 2
+    class Own(Function):
+        @staticmethod
+        def forward(ctx, x):
+            keep(place, what(x))
+            return x * 2
 
-            @staticmethod
-            def backward(ctx, g):
-                return g * find(place)
+        @staticmethod
+        def backward(ctx, g):
+            return g * find(place)
 
-        f = compile(lambda x: Own.apply(x.sin()).sum())
-        for seed in range(3):
-            x = leaf(2, 3, seed=seed)
-            f(x).backward()
-            yield x.grad
-        x, y = leaf(2, 3, seed=4), leaf(2, 3, seed=5)
-        first, second = f(x), f(y)
-        first.backward()
-        second.backward()
-        yield x.grad, y.grad
-
-    check_session(session)
+    f = compile(lambda x: Own.apply(x.sin()).sum())
+    for seed in range(3):
+        x = leaf(2, 3, seed=seed)
+        f(x).backward()
+        yield x.grad
+    x, y = leaf(2, 3, seed=4), leaf(2, 3, seed=5)
+    first, second = f(x), f(y)
+    first.backward()
+    second.backward()
+    yield x.grad, y.grad
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_a_custom_forward_appends_a_tensor_to_a_list_that_its_backward_does_not_read(beside):
-    def session(compile):
-        kept = []
+@session
+def test_a_custom_forward_appends_a_tensor_to_a_list_that_its_backward_does_not_read(compile, beside):
+    kept = []
 
-        class Own(Function):
-            @staticmethod
-            def forward(ctx, x):
-                ctx.x = x.detach()
-                if beside:
-                    kept.append(ctx.x)
-                return x * 2
+    class Own(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.x = x.detach()
+            if beside:
+                kept.append(ctx.x)
+            return x * 2
 
-            @staticmethod
-            def backward(ctx, g):
-                return g * ctx.x
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.x
 
-        f = compile(lambda x: Own.apply(x.sin()).sum())
-        for seed in range(3):
-            x = leaf(2, 3, seed=seed)
-            f(x).backward()
-            yield x.grad, list(kept)
-
-    check_session(session)
+    f = compile(lambda x: Own.apply(x.sin()).sum())
+    for seed in range(3):
+        x = leaf(2, 3, seed=seed)
+        f(x).backward()
+        yield x.grad, list(kept)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_how_often_a_custom_backward_appends_to_a_list_where_one_result_has_a_gradient():
-    def session(compile):
-        log = []
+@session
+def test_how_often_a_custom_backward_appends_to_a_list_where_one_result_has_a_gradient(compile):
+    log = []
 
-        class Two(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x * 2, x * 3
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
 
-            @staticmethod
-            def backward(ctx, a, b):
-                log.append(1)
-                return a * 2 + b * 3
+        @staticmethod
+        def backward(ctx, a, b):
+            log.append(1)
+            return a * 2 + b * 3
 
-        compiled = compile(lambda x: Two.apply(x))
-        for k in range(4):
-            x = leaf(3, seed=k)
-            backward([compiled(x)[k % 2]])
-            yield x, len(log)
-
-    check_session(session)
+    compiled = compile(lambda x: Two.apply(x))
+    for k in range(4):
+        x = leaf(3, seed=k)
+        backward([compiled(x)[k % 2]])
+        yield x, len(log)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_list_to_which_a_backward_hook_and_the_caller_append():
-    def session(compile):
-        net, log = whole(nn.Linear(2, 2)), []
-        net.register_full_backward_hook(lambda m, gi, go: log.append("hook"))
-        compiled = compile(net)
-        for k in range(3):
-            y = compiled(leaf(3, 2, seed=k))
-            net.number = k
-            backward([y])
-            log.append("caller")
-            yield log.count("hook"), log.count("caller"), net.number
-
-    check_session(session)
+@session
+def test_a_list_to_which_a_backward_hook_and_the_caller_append(compile):
+    net, log = whole(nn.Linear(2, 2)), []
+    net.register_full_backward_hook(lambda m, gi, go: log.append("hook"))
+    compiled = compile(net)
+    for k in range(3):
+        y = compiled(leaf(3, 2, seed=k))
+        net.number = k
+        backward([y])
+        log.append("caller")
+        yield log.count("hook"), log.count("caller"), net.number

@@ -16,18 +16,16 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check_session, plain
+from tests.behaviour.harness import attempt, check_session, plain, session
 
 
-def test_a_python_random_generator_argument_advances_on_every_call():
-    def session(compile):
-        g = compile(lambda r, x: x * r.randint(1, 9))
-        r = random.Random(0)
-        for k in range(4):
-            yield g(r, plain(3, seed=k))
-        yield r.random()
-
-    check_session(session)
+@session
+def test_a_python_random_generator_argument_advances_on_every_call(compile):
+    g = compile(lambda r, x: x * r.randint(1, 9))
+    r = random.Random(0)
+    for k in range(4):
+        yield g(r, plain(3, seed=k))
+    yield r.random()
 
 
 class Settings(threading.local):
@@ -42,87 +40,79 @@ class Settings(threading.local):
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_thread_local_attributes_are_read_on_every_call():
-    def session(compile):
-        settings = Settings()
-        f = compile(lambda x: x * settings.factor())
-        yield f(plain(2))
-        settings.scale = 4
-        yield f(plain(2))
-        settings.more["offset"] = 2
-        yield f(plain(2))
-        settings.more = {"offset": 5}
-        yield f(plain(2))
-        settings.depth = 7
-        yield f(plain(2))
-        del settings.depth
-        yield f(plain(2)), f(plain(2))
-
-    check_session(session)
+@session
+def test_thread_local_attributes_are_read_on_every_call(compile):
+    settings = Settings()
+    f = compile(lambda x: x * settings.factor())
+    yield f(plain(2))
+    settings.scale = 4
+    yield f(plain(2))
+    settings.more["offset"] = 2
+    yield f(plain(2))
+    settings.more = {"offset": 5}
+    yield f(plain(2))
+    settings.depth = 7
+    yield f(plain(2))
+    del settings.depth
+    yield f(plain(2)), f(plain(2))
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_each_thread_reads_its_own_thread_local_attributes():
-    def session(compile):
-        settings = Settings()
-        f = compile(lambda x: x * settings.factor())
-        seen = [f(plain(2))]
+@session
+def test_each_thread_reads_its_own_thread_local_attributes(compile):
+    settings = Settings()
+    f = compile(lambda x: x * settings.factor())
+    seen = [f(plain(2))]
 
-        def other(scale):
-            seen.append(f(plain(2)))
-            settings.scale = scale
-            seen.append(f(plain(2)))
+    def other(scale):
+        seen.append(f(plain(2)))
+        settings.scale = scale
+        seen.append(f(plain(2)))
 
-        for scale in (5, 6):
-            thread = threading.Thread(target=other, args=(scale,))
-            thread.start()
-            thread.join()
-            seen.append(f(plain(2)))
-        yield seen
-
-    check_session(session)
+    for scale in (5, 6):
+        thread = threading.Thread(target=other, args=(scale,))
+        thread.start()
+        thread.join()
+        seen.append(f(plain(2)))
+    yield seen
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_missing_thread_local_attribute_is_read_once_it_is_set():
-    def session(compile):
-        own = threading.local()
-        f = compile(lambda x: x * getattr(own, "scale", 3))
-        yield f(plain(2))
-        own.scale = 5
-        yield f(plain(2))
-        del own.scale
-        yield f(plain(2))
-
-    check_session(session)
+@session
+def test_a_missing_thread_local_attribute_is_read_once_it_is_set(compile):
+    own = threading.local()
+    f = compile(lambda x: x * getattr(own, "scale", 3))
+    yield f(plain(2))
+    own.scale = 5
+    yield f(plain(2))
+    del own.scale
+    yield f(plain(2))
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("starts", [0, None], ids=["set before", "not set before"])
 @pytest.mark.parametrize("kind", ["variable", "attribute"])
-def test_context_variables_and_thread_locals_are_set_once_per_call(kind, starts):
-    def session(compile):
-        variable, own = contextvars.ContextVar("variable", default=0), threading.local()
+@session
+def test_context_variables_and_thread_locals_are_set_once_per_call(compile, kind, starts):
+    variable, own = contextvars.ContextVar("variable", default=0), threading.local()
 
-        def get():
-            return variable.get() if kind == "variable" else getattr(own, "n", 0)
+    def get():
+        return variable.get() if kind == "variable" else getattr(own, "n", 0)
 
-        def put(n):
-            variable.set(n) if kind == "variable" else setattr(own, "n", n)
+    def put(n):
+        variable.set(n) if kind == "variable" else setattr(own, "n", n)
 
-        def f(x):
-            put(get() + 1)
-            return x * get()
+    def f(x):
+        put(get() + 1)
+        return x * get()
 
-        if starts is not None:
-            put(starts)
-        compiled = compile(f)
-        for _ in range(2):
-            for _ in range(3):
-                yield compiled(plain(2)), get()
-            put(0)
-
-    check_session(session)
+    if starts is not None:
+        put(starts)
+    compiled = compile(f)
+    for _ in range(2):
+        for _ in range(3):
+            yield compiled(plain(2)), get()
+        put(0)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
@@ -168,16 +158,14 @@ def _of_a_read_only_mapping():
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("make", [_of_a_thread, _of_an_array, _of_a_window, _of_a_read_only_mapping])
-def test_values_of_thread_locals_arrays_and_mappings_are_read_on_every_call(make):
-    def session(compile):
-        f, change = make()
-        compiled = compile(f)
-        for k in range(4):
-            yield compiled(plain(3, seed=k))
-            if k == 1:
-                change()
-
-    check_session(session)
+@session
+def test_values_of_thread_locals_arrays_and_mappings_are_read_on_every_call(compile, make):
+    f, change = make()
+    compiled = compile(f)
+    for k in range(4):
+        yield compiled(plain(3, seed=k))
+        if k == 1:
+            change()
 
 
 def _an_ndarray():
@@ -232,19 +220,17 @@ _ARRAYS = [_an_ndarray, _a_structured_one, _an_array, _a_bytearray, _a_window, _
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("goes_on", [_gives, _raises, _captures])
 @pytest.mark.parametrize("make", _ARRAYS)
-def test_arrays_that_a_function_changes_change_once_per_call(make, goes_on):
-    def session(compile):
-        numbers, change = make()
+@session
+def test_arrays_that_a_function_changes_change_once_per_call(compile, make, goes_on):
+    numbers, change = make()
 
-        def f(x):
-            change()
-            return goes_on(x)
+    def f(x):
+        change()
+        return goes_on(x)
 
-        compiled = compile(f)
-        for k in range(10):
-            yield attempt(lambda k=k: compiled(plain(3, seed=k))), bytes(numbers)
-
-    check_session(session)
+    compiled = compile(f)
+    for k in range(10):
+        yield attempt(lambda k=k: compiled(plain(3, seed=k))), bytes(numbers)
 
 
 @pytest.mark.on_the_cpu
@@ -289,20 +275,18 @@ def test_an_array_that_alternates_between_two_values_is_compiled_twice():
 @pytest.mark.on_the_cpu
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("passed", [False, True])
-def test_writes_to_an_array_are_seen_by_a_tensor_in_its_memory(passed):
-    def session(compile):
-        numbers = np.ones(2, dtype=np.float32)
-        inside = torch.from_numpy(numbers)
+@session
+def test_writes_to_an_array_are_seen_by_a_tensor_in_its_memory(compile, passed):
+    numbers = np.ones(2, dtype=np.float32)
+    inside = torch.from_numpy(numbers)
 
-        def f(x):
-            numbers[0] += 1
-            return x * 2 if passed else x * inside
+    def f(x):
+        numbers[0] += 1
+        return x * 2 if passed else x * inside
 
-        compiled = compile(f)
-        for k in range(4):
-            yield compiled(inside if passed else plain(2, seed=k)), numbers.tolist()
-
-    check_session(session)
+    compiled = compile(f)
+    for k in range(4):
+        yield compiled(inside if passed else plain(2, seed=k)), numbers.tolist()
 
 
 @pytest.mark.on_the_cpu
@@ -334,13 +318,11 @@ DRAWS = {
 
 @pytest.mark.filterwarnings("ignore:aotcheck")
 @pytest.mark.parametrize("draws", DRAWS.values(), ids=DRAWS)
-def test_random_numbers_and_iterators_advance_on_every_call(draws):
-    def session(compile):
-        random.seed(3)
-        np.random.seed(3)
-        compiled = compile(draws())
-        for _ in range(3):
-            yield compiled(plain(3))
-        yield random.random(), float(np.random.rand())
-
-    check_session(session)
+@session
+def test_random_numbers_and_iterators_advance_on_every_call(compile, draws):
+    random.seed(3)
+    np.random.seed(3)
+    compiled = compile(draws())
+    for _ in range(3):
+        yield compiled(plain(3))
+    yield random.random(), float(np.random.rand())

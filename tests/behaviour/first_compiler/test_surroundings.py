@@ -18,30 +18,29 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check_session, leaf, plain
+from tests.behaviour.harness import backward, check_session, leaf, plain, session
 from tests.behaviour.shared import _Attributed, _Counting, _Slots
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_an_attribute_of_a_tensor_argument_is_read_on_every_call():
-    def session(compile):
-        f = compile(lambda x: x * getattr(x, "scale", 1) * (2 if hasattr(x, "doubled") else 1))
-        x = leaf(3)
-        x.scale = 3
-        for scale in (3, 4):
-            x.scale = scale
-            out = f(x)
-            backward([out])
-            yield x, out
-        x.doubled = None
-        yield f(x), f(plain(3))
-
-    check_session(session)
+@session
+def test_an_attribute_of_a_tensor_argument_is_read_on_every_call(compile):
+    f = compile(lambda x: x * getattr(x, "scale", 1) * (2 if hasattr(x, "doubled") else 1))
+    x = leaf(3)
+    x.scale = 3
+    for scale in (3, 4):
+        x.scale = scale
+        out = f(x)
+        backward([out])
+        yield x, out
+    x.doubled = None
+    yield f(x), f(plain(3))
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("where", ["argument", "result", "module"])
-def test_an_attribute_set_on_an_argument_result_or_parameter_stays(where):
+@session
+def test_an_attribute_set_on_an_argument_result_or_parameter_stays(compile, where):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -52,16 +51,13 @@ def test_an_attribute_set_on_an_argument_result_or_parameter_stays(where):
             {"argument": x, "result": y, "module": self.weight}[where].seen = 5
             return y
 
-    def session(compile):
-        net = Net()
-        compiled = compile(net)
-        for _ in range(2):
-            x = leaf(3)
-            y = compiled(x)
-            backward([y])
-            yield x, y, net.weight, [getattr(t, "seen", None) for t in (x, y, net.weight)]
-
-    check_session(session)
+    net = Net()
+    compiled = compile(net)
+    for _ in range(2):
+        x = leaf(3)
+        y = compiled(x)
+        backward([y])
+        yield x, y, net.weight, [getattr(t, "seen", None) for t in (x, y, net.weight)]
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
@@ -302,40 +298,36 @@ def test_counters_that_nothing_reads_are_counted_without_a_recompile(monkeypatch
     check_session(session)
 
 
-def test_values_assigned_to_slots_classes_and_functions_are_assigned_every_call(monkeypatch):
-    def session(compile):
-        slots, counts, sizes = _Slots(), collections.Counter(), _Attributed(of=[0])
-        monkeypatch.setattr(_Settings, "factor", 0)
-        monkeypatch.setattr(_with_an_attribute, "factor", 0)
+@session
+def test_values_assigned_to_slots_classes_and_functions_are_assigned_every_call(compile, monkeypatch):
+    slots, counts, sizes = _Slots(), collections.Counter(), _Attributed(of=[0])
+    monkeypatch.setattr(_Settings, "factor", 0)
+    monkeypatch.setattr(_with_an_attribute, "factor", 0)
 
-        def f(x):
-            slots.factor += 1
-            counts["calls"] += 1
-            _Settings.factor = (_Settings.factor + 1) % 3
-            _with_an_attribute.factor += len(x)
-            sizes.of = [len(x), sizes.of[0]]
-            return x * slots.factor + counts["calls"] * _Settings.factor + _with_an_attribute(x) + sizes.of[1]
+    def f(x):
+        slots.factor += 1
+        counts["calls"] += 1
+        _Settings.factor = (_Settings.factor + 1) % 3
+        _with_an_attribute.factor += len(x)
+        sizes.of = [len(x), sizes.of[0]]
+        return x * slots.factor + counts["calls"] * _Settings.factor + _with_an_attribute(x) + sizes.of[1]
 
-        compiled = compile(f)
-        for n in (3, 4, 3, 5):
-            yield compiled(plain(n)), slots.factor, dict(counts), _Settings.factor, list(sizes.of)
-
-    check_session(session)
+    compiled = compile(f)
+    for n in (3, 4, 3, 5):
+        yield compiled(plain(n)), slots.factor, dict(counts), _Settings.factor, list(sizes.of)
 
 
-def test_a_trace_that_is_restarted_counts_once():
-    def session(compile):
-        w, outer = torch.ones(3), _Attributed(calls=0, inner=_Attributed(calls=0))
-        net = _Stepping()
-        net.w = torch.ones(3)
+@session
+def test_a_trace_that_is_restarted_counts_once(compile):
+    w, outer = torch.ones(3), _Attributed(calls=0, inner=_Attributed(calls=0))
+    net = _Stepping()
+    net.w = torch.ones(3)
 
-        def f(x):
-            outer.calls = outer.calls + len(x)
-            outer.inner.calls += 1
-            return net(x) * net.w + w * outer.inner.calls
+    def f(x):
+        outer.calls = outer.calls + len(x)
+        outer.inner.calls += 1
+        return net(x) * net.w + w * outer.inner.calls
 
-        compiled = compile(f)
-        for _ in range(4):
-            yield compiled(plain(3)), outer.calls, outer.inner.calls, net.steps
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(4):
+        yield compiled(plain(3)), outer.calls, outer.inner.calls, net.steps

@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.utils import parametrize
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check_session, plain
+from tests.behaviour.harness import plain, session
 from tests.behaviour.shared import integers
 
 
@@ -25,23 +25,21 @@ class Symmetric(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["module", "function"])
-def test_parametrizations_are_computed_once_under_parametrize_cached(kind: str):
-    def session(compile):
-        log: list[str] = []
-        module = integers(nn.Linear(3, 3))
-        parametrize.register_parametrization(module, "weight", Symmetric(log))
-        f = compile(module) if kind == "module" else compile(lambda x: module(x) + module(x))
-        x = plain(2, 3)
-        yield f(x), list(log)
-        with parametrize.cached():
-            yield f(x), f(x), list(log)
-            weight = module.weight
-            yield f(x), weight is module.weight, list(log)
-        out = f(x)
-        out.sum().backward()
-        yield out, list(log), module.parametrizations.weight.original.grad
-
-    check_session(session)
+@session
+def test_parametrizations_are_computed_once_under_parametrize_cached(compile, kind: str):
+    log: list[str] = []
+    module = integers(nn.Linear(3, 3))
+    parametrize.register_parametrization(module, "weight", Symmetric(log))
+    f = compile(module) if kind == "module" else compile(lambda x: module(x) + module(x))
+    x = plain(2, 3)
+    yield f(x), list(log)
+    with parametrize.cached():
+        yield f(x), f(x), list(log)
+        weight = module.weight
+        yield f(x), weight is module.weight, list(log)
+    out = f(x)
+    out.sum().backward()
+    yield out, list(log), module.parametrizations.weight.original.grad
 
 
 def test_a_function_without_parametrizations_is_compiled_under_parametrize_cached():
@@ -53,17 +51,15 @@ def test_a_function_without_parametrizations_is_compiled_under_parametrize_cache
 
 
 @pytest.mark.parametrize("register", [register_module_forward_hook, register_module_forward_pre_hook])
-def test_global_module_hooks_are_called_for_every_module_on_every_call(register: Any):
-    def session(compile):
-        module = integers(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
-        f = compile(module)
-        met: list[str] = []
-        handle = register(lambda m, *_: met.append(type(m).__name__))
-        try:
-            yield f(plain(2, 3)), list(met)
-            yield f(plain(2, 3)), list(met)
-        finally:
-            handle.remove()
+@session
+def test_global_module_hooks_are_called_for_every_module_on_every_call(compile, register: Any):
+    module = integers(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+    f = compile(module)
+    met: list[str] = []
+    handle = register(lambda m, *_: met.append(type(m).__name__))
+    try:
         yield f(plain(2, 3)), list(met)
-
-    check_session(session)
+        yield f(plain(2, 3)), list(met)
+    finally:
+        handle.remove()
+    yield f(plain(2, 3)), list(met)

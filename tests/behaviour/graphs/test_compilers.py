@@ -20,6 +20,7 @@ from tests.behaviour.harness import (
     given,
     leaf,
     plain,
+    session,
     write,
 )
 
@@ -185,22 +186,20 @@ def with_turning_compiler(f):
         lambda x: (lambda y: (y, y.t().sin()))(x.clone()),
     ],
 )
-def test_a_write_to_a_saved_result_with_a_compilers_own_strides_is_noticed(function, calls):
+@session(compile=with_turning_compiler)
+def test_a_write_to_a_saved_result_with_a_compilers_own_strides_is_noticed(compile, function, calls):
     """It is copied, and what is saved of it is that copy."""
 
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(calls):
-            x = leaf(2, 3)
-            results = compiled(x)
-        results = [results] if isinstance(results, torch.Tensor) else list(results)
-        yield results[0].stride()
-        with torch.no_grad():
-            results[0].add_(1)
-        yield attempt_later(lambda: results[-1].sum().backward())
-        yield x.grad
-
-    check_session(session, compile=with_turning_compiler)
+    compiled = compile(function)
+    for _ in range(calls):
+        x = leaf(2, 3)
+        results = compiled(x)
+    results = [results] if isinstance(results, torch.Tensor) else list(results)
+    yield results[0].stride()
+    with torch.no_grad():
+        results[0].add_(1)
+    yield attempt_later(lambda: results[-1].sum().backward())
+    yield x.grad
 
 
 def test_a_partition_function_is_called_with_the_joint_graph():

@@ -8,44 +8,40 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import PLACES
 
 
-def test_a_hook_on_a_leaf_that_grad_is_not_asked_for_is_not_called():
-    def session(compile):
-        calls = []
+@session
+def test_a_hook_on_a_leaf_that_grad_is_not_asked_for_is_not_called(compile):
+    calls = []
 
-        def function(x, w):
-            x.register_hook(lambda gradient: calls.append("x"))
-            w.register_hook(lambda gradient: calls.append("w"))
-            return x * w
+    def function(x, w):
+        x.register_hook(lambda gradient: calls.append("x"))
+        w.register_hook(lambda gradient: calls.append("w"))
+        return x * w
 
-        compiled = compile(function)
-        for asked in ("x", "w", "w"):
-            leaves = {"x": leaf(3), "w": leaf(3, seed=1)}
-            yield torch.autograd.grad(compiled(**leaves).sum(), leaves[asked]), list(calls)
-
-    check_session(session)
+    compiled = compile(function)
+    for asked in ("x", "w", "w"):
+        leaves = {"x": leaf(3), "w": leaf(3, seed=1)}
+        yield torch.autograd.grad(compiled(**leaves).sum(), leaves[asked]), list(calls)
 
 
 @pytest.mark.parametrize("pick", [lambda x, y, z: y], ids=["intermediate"])
 @pytest.mark.parametrize("grad", ["leaf", "non-leaf"])
-def test_a_hook_on_an_intermediate_scales_its_gradient(pick, grad: str):
+@session
+def test_a_hook_on_an_intermediate_scales_its_gradient(compile, pick, grad: str):
     def f(x):
         y = x * 2
         z = y * y
         pick(x, y, z).register_hook(lambda g: g * 3)
         return z
 
-    def session(compile):
-        root = leaf(3)
-        x = root if grad == "leaf" else root * 1
-        z = compile(f)(x)
-        backward([z])
-        yield root
-
-    check_session(session)
+    root = leaf(3)
+    x = root if grad == "leaf" else root * 1
+    z = compile(f)(x)
+    backward([z])
+    yield root
 
 
 def _used_together(x, note):
@@ -70,18 +66,16 @@ def _of_parts(x, note):
 
 
 @pytest.mark.parametrize("function", [_used_together, _overlapping, _of_parts])
-def test_hooks_on_independent_intermediates_are_called_in_reverse_order_of_creation(function):
-    def session(compile):
-        seen = []
+@session
+def test_hooks_on_independent_intermediates_are_called_in_reverse_order_of_creation(compile, function):
+    seen = []
 
-        def note(t, name):
-            t.register_hook(lambda g: seen.append((name, g.clone())))
+    def note(t, name):
+        t.register_hook(lambda g: seen.append((name, g.clone())))
 
-        x = leaf(3)
-        results = compile(lambda x: function(x, note))(x)
-        yield attempt_later(lambda: backward(results)), x.grad, list(seen)
-
-    check_session(session)
+    x = leaf(3)
+    results = compile(lambda x: function(x, note))(x)
+    yield attempt_later(lambda: backward(results)), x.grad, list(seen)
 
 
 @pytest.fixture(params=PLACES.values(), ids=PLACES)
@@ -100,86 +94,78 @@ def given_x(request):
     return make
 
 
-def test_a_hook_that_changes_the_gradient(place, given_x):
+@session
+def test_a_hook_that_changes_the_gradient(compile, place, given_x):
     def f(x):
         y = x * 2
         z = y * y
         place(x, y, z).register_hook(lambda g: g * 3)
         return z, y + 1
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            root, x = given_x()
-            z, w = compiled(x)
-            backward([z], retain_graph=True)
-            yield root
-            backward([w * 2, x * 5])
-            yield root
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        root, x = given_x()
+        z, w = compiled(x)
+        backward([z], retain_graph=True)
+        yield root
+        backward([w * 2, x * 5])
+        yield root
 
 
-def test_a_hook_sees_the_real_gradient_in_each_backward(place, given_x):
-    def session(compile):
-        seen = []
+@session
+def test_a_hook_sees_the_real_gradient_in_each_backward(compile, place, given_x):
+    seen = []
 
-        def f(x):
-            y = x * 2
-            z = y * y
-            place(x, y, z).register_hook(lambda g: seen.append(g.clone()))
-            return z, y
+    def f(x):
+        y = x * 2
+        z = y * y
+        place(x, y, z).register_hook(lambda g: seen.append(g.clone()))
+        return z, y
 
-        compiled = compile(f)
-        for _ in range(3):
-            root, x = given_x()
-            z, y = compiled(x)
-            backward([z, y * 3], retain_graph=True)
-            backward([z])
-            yield root, list(seen)
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(3):
+        root, x = given_x()
+        z, y = compiled(x)
+        backward([z, y * 3], retain_graph=True)
+        backward([z])
+        yield root, list(seen)
 
 
-def test_hooks_are_called_in_the_order_in_which_gradients_are_computed():
-    def session(compile):
-        order = []
+@session
+def test_hooks_are_called_in_the_order_in_which_gradients_are_computed(compile):
+    order = []
 
-        def note(name):
-            return lambda g: order.append(name)
+    def note(name):
+        return lambda g: order.append(name)
 
-        def f(x, w):
-            a = x * 2
-            b = a * w
-            c = b.exp()
-            for t, name in ((b, "b"), (c, "c"), (a, "a"), (x, "x"), (b, "b again")):
-                t.register_hook(note(name))
-            return c.sum()
+    def f(x, w):
+        a = x * 2
+        b = a * w
+        c = b.exp()
+        for t, name in ((b, "b"), (c, "c"), (a, "a"), (x, "x"), (b, "b again")):
+            t.register_hook(note(name))
+        return c.sum()
 
-        compiled = compile(f)
-        for _ in range(2):
-            backward([compiled(leaf(3), leaf(3, seed=1))])
-            yield list(order)
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        backward([compiled(leaf(3), leaf(3, seed=1))])
+        yield list(order)
 
 
-def test_each_call_registers_one_more_hook_on_an_input():
+@session
+def test_each_call_registers_one_more_hook_on_an_input(compile):
     """Each call registers one more, and they see the gradient of whatever the input is used for later."""
 
-    def session(compile):
-        def f(x):
-            x.register_hook(lambda g: g * 2)
-            return x + 1
+    def f(x):
+        x.register_hook(lambda g: g * 2)
+        return x + 1
 
-        compiled = compile(f)
-        x = leaf(3)
-        for _ in range(3):
-            compiled(x)
-            backward([x * 3])
-            yield x
-
-    check_session(session)
+    compiled = compile(f)
+    x = leaf(3)
+    for _ in range(3):
+        compiled(x)
+        backward([x * 3])
+        yield x
 
 
 def test_a_hook_on_an_input_is_not_called_by_a_backward_that_does_not_reach_it():
@@ -190,7 +176,8 @@ def test_a_hook_on_an_input_is_not_called_by_a_backward_that_does_not_reach_it()
     check(f, lambda: given(leaf(3), leaf(3, seed=1)), backward=[0])
 
 
-def test_an_error_in_a_hook_is_raised_by_the_backward(place):
+@session
+def test_an_error_in_a_hook_is_raised_by_the_backward(compile, place):
     def fail(g):
         raise ValueError("not today")
 
@@ -200,53 +187,46 @@ def test_an_error_in_a_hook_is_raised_by_the_backward(place):
         place(x, y, z).register_hook(fail)
         return z
 
-    def session(compile):
-        x = leaf(3)
-        z = compile(f)(x)
-        yield attempt_later(lambda: backward([z]))
-        yield x
-
-    check_session(session)
+    x = leaf(3)
+    z = compile(f)(x)
+    yield attempt_later(lambda: backward([z]))
+    yield x
 
 
-def test_a_hook_is_not_called_by_the_backward_of_another_result(place):
-    def session(compile):
-        seen = []
+@session
+def test_a_hook_is_not_called_by_the_backward_of_another_result(compile, place):
+    seen = []
 
-        def f(x, w):
-            y = x * 2
-            z = y * y
-            place(x, y, z).register_hook(lambda g: seen.append(g.sum().item()))
-            return z, w * 2
+    def f(x, w):
+        y = x * 2
+        z = y * y
+        place(x, y, z).register_hook(lambda g: seen.append(g.sum().item()))
+        return z, w * 2
 
-        z, other = compile(f)(leaf(3), leaf(3, seed=1))
-        backward([other])
-        yield list(seen)
-        backward([z])
-        yield list(seen)
-
-    check_session(session)
+    z, other = compile(f)(leaf(3), leaf(3, seed=1))
+    backward([other])
+    yield list(seen)
+    backward([z])
+    yield list(seen)
 
 
-def test_hooks_on_two_intermediates_one_computed_from_the_other():
-    def session(compile):
-        seen = []
+@session
+def test_hooks_on_two_intermediates_one_computed_from_the_other(compile):
+    seen = []
 
-        def f(x, w):
-            a = x * w
-            a.register_hook(lambda g: seen.append(g.clone()) or g * 2)
-            b = a * a + x
-            b.register_hook(lambda g: seen.append(g.clone()) or g * 5)
-            return b * w, a * 3
+    def f(x, w):
+        a = x * w
+        a.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+        b = a * a + x
+        b.register_hook(lambda g: seen.append(g.clone()) or g * 5)
+        return b * w, a * 3
 
-        x, w = leaf(3), leaf(3, seed=1)
-        p, q = compile(f)(x, w)
-        backward([p], retain_graph=True)
-        yield x, w, list(seen)
-        backward([p, q])
-        yield x, w, list(seen)
-
-    check_session(session)
+    x, w = leaf(3), leaf(3, seed=1)
+    p, q = compile(f)(x, w)
+    backward([p], retain_graph=True)
+    yield x, w, list(seen)
+    backward([p, q])
+    yield x, w, list(seen)
 
 
 def test_a_hook_on_an_unused_view_is_not_called_and_one_on_a_used_view_is():
@@ -272,20 +252,18 @@ def test_a_hook_on_a_view_of_which_another_view_was_made(made: str, given_x):
     check(f, lambda: given(given_x()))
 
 
-def test_a_hook_on_a_leaf_made_inside():
-    def session(compile):
-        seen = []
+@session
+def test_a_hook_on_a_leaf_made_inside(compile):
+    seen = []
 
-        def f(x):
-            w = torch.ones(3, requires_grad=True)
-            w.register_hook(lambda g: seen.append(g.clone()) or g * 2)
-            return w, w * x
+    def f(x):
+        w = torch.ones(3, requires_grad=True)
+        w.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+        return w, w * x
 
-        w, y = compile(f)(plain(3))
-        backward([y])
-        yield w, list(seen)
-
-    check_session(session)
+    w, y = compile(f)(plain(3))
+    backward([y])
+    yield w, list(seen)
 
 
 def test_a_hook_that_uses_tensors_of_the_function():
@@ -310,20 +288,18 @@ def test_a_hook_that_uses_tensors_of_the_function_on_a_result_used_by_other_resu
         check(f, lambda: given(leaf(3), plain(3, seed=1)), backward=roots)
 
 
-def test_a_second_derivative_through_a_hook_that_squares_the_gradient(place):
+@session
+def test_a_second_derivative_through_a_hook_that_squares_the_gradient(compile, place):
     def f(x):
         y = x * x
         z = y * y
         place(x, y, z).register_hook(lambda g: g * g)
         return z
 
-    def session(compile):
-        x = leaf(3)
-        (g,) = torch.autograd.grad(compile(f)(x).sum(), x, create_graph=True)
-        yield g
-        yield torch.autograd.grad(g.sum(), x)
-
-    check_session(session)
+    x = leaf(3)
+    (g,) = torch.autograd.grad(compile(f)(x).sum(), x, create_graph=True)
+    yield g
+    yield torch.autograd.grad(g.sum(), x)
 
 
 def test_a_hook_whose_handle_is_removed_inside_is_not_called(place):
@@ -390,43 +366,39 @@ def test_hooks_on_arguments_with_tensors_of_the_trace_or_on_reshaped_views_are_r
             aotcheck.aot_function(f)(leaf(4))
 
 
-def test_a_post_accumulate_hook_registered_inside():
-    def session(compile):
-        seen = []
+@session
+def test_a_post_accumulate_hook_registered_inside(compile):
+    seen = []
 
-        def f(x, w):
-            x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
-            return x * w
+    def f(x, w):
+        x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
+        return x * w
 
-        compiled = compile(f)
-        x, w = leaf(3), leaf(3, seed=1)
-        for _ in range(2):
-            backward([compiled(x, w)])
-            yield x, w, list(seen)
-
-    check_session(session)
+    compiled = compile(f)
+    x, w = leaf(3), leaf(3, seed=1)
+    for _ in range(2):
+        backward([compiled(x, w)])
+        yield x, w, list(seen)
 
 
-def test_a_post_accumulate_hook_that_steps_and_clears_grad():
-    def session(compile):
-        @torch.no_grad()
-        def step(p):
-            p.sub_(p.grad)
-            p.grad = None
+@session
+def test_a_post_accumulate_hook_that_steps_and_clears_grad(compile):
+    @torch.no_grad()
+    def step(p):
+        p.sub_(p.grad)
+        p.grad = None
 
-        registered = []
+    registered = []
 
-        def f(x, w):
-            if not registered:
-                w.register_post_accumulate_grad_hook(step)
-            return x * w
+    def f(x, w):
+        if not registered:
+            w.register_post_accumulate_grad_hook(step)
+        return x * w
 
-        compiled = compile(f)
-        w = leaf(3, seed=1)
-        for _ in range(2):
-            backward([compiled(plain(3), w)])
-            registered.append(True)
-            yield w
-            compiled = compile(f)  # Python outside tensors is not part of the key
-
-    check_session(session)
+    compiled = compile(f)
+    w = leaf(3, seed=1)
+    for _ in range(2):
+        backward([compiled(plain(3), w)])
+        registered.append(True)
+        yield w
+        compiled = compile(f)  # Python outside tensors is not part of the key

@@ -12,10 +12,10 @@ from tests.behaviour.harness import (
     attempt_later,
     backward,
     check,
-    check_session,
     differentiable,
     given,
     leaf,
+    session,
 )
 from tests.behaviour.hooks.common import _used_before
 
@@ -140,33 +140,31 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize("f", FUNCTIONS, ids=[f.__name__[1:] for f in FUNCTIONS])
 @pytest.mark.parametrize("given", [lambda: leaf(3), lambda: leaf(3) * 1], ids=["leaf", "non-leaf"])
-def test_a_hook_sees_the_gradient_of_the_value_at_its_registration(f, given):
-    def session(compile):
-        seen = []
+@session
+def test_a_hook_sees_the_gradient_of_the_value_at_its_registration(compile, f, given):
+    seen = []
 
-        def note(name, factor):
-            def hook(g):
-                seen.append((name, g.clone()))
-                return g * factor
+    def note(name, factor):
+        def hook(g):
+            seen.append((name, g.clone()))
+            return g * factor
 
-            return hook
+        return hook
 
-        compiled = compile(lambda x: f(x, note))
-        for _ in range(2):
-            x = given()
-            results = differentiable(compiled(x))
-            for y in results:
-                yield attempt_later(lambda y=y: backward([y], retain_graph=True)), x, list(seen)
-                seen.clear()
-            yield attempt_later(lambda results=results: backward(results)), x, list(seen)
-            seen.clear()
+    compiled = compile(lambda x: f(x, note))
+    for _ in range(2):
         x = given()
-        losses = [(y * y).sum() for y in differentiable(compiled(x))]
-        first = attempt(lambda: torch.autograd.grad(losses, [x], create_graph=True))
-        yield first, list(seen)
-        yield attempt(lambda: torch.autograd.grad((first[0] * first[0]).sum(), [x])), list(seen)
-
-    check_session(session)
+        results = differentiable(compiled(x))
+        for y in results:
+            yield attempt_later(lambda y=y: backward([y], retain_graph=True)), x, list(seen)
+            seen.clear()
+        yield attempt_later(lambda results=results: backward(results)), x, list(seen)
+        seen.clear()
+    x = given()
+    losses = [(y * y).sum() for y in differentiable(compiled(x))]
+    first = attempt(lambda: torch.autograd.grad(losses, [x], create_graph=True))
+    yield first, list(seen)
+    yield attempt(lambda: torch.autograd.grad((first[0] * first[0]).sum(), [x])), list(seen)
 
 
 VIEWS = {"row": lambda b: b[0], "transposed": lambda b: b.t(), "real": lambda b: torch.view_as_complex(b).real}
@@ -180,7 +178,8 @@ USES = {"reads": lambda v: v * 2, "gives it": lambda v: v}
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_a_hook_on_a_view_that_is_given_other_data_and_written_under_no_grad(view, data, use, first):
+@session
+def test_a_hook_on_a_view_that_is_given_other_data_and_written_under_no_grad(compile, view, data, use, first):
     """Its history is what it has when it is first looked at, where it then lies."""
 
     def function(x):
@@ -191,37 +190,33 @@ def test_a_hook_on_a_view_that_is_given_other_data_and_written_under_no_grad(vie
             x.mul_(2)
         return use(v), x
 
-    def session(compile):
-        root = leaf(2, 2)
-        x = view(root * 1)
-        results = compile(function)(x)
-        result = results[0 if first else 1]
-        yield attempt_later(lambda: torch.autograd.grad(result, [x], torch.ones_like(result), retain_graph=True))
-        yield results
-        yield attempt_later(lambda: torch.autograd.grad(result, [root], torch.ones_like(result)))
-
-    check_session(session)
+    root = leaf(2, 2)
+    x = view(root * 1)
+    results = compile(function)(x)
+    result = results[0 if first else 1]
+    yield attempt_later(lambda: torch.autograd.grad(result, [x], torch.ones_like(result), retain_graph=True))
+    yield results
+    yield attempt_later(lambda: torch.autograd.grad(result, [root], torch.ones_like(result)))
 
 
-def test_hooks_on_an_input_before_and_after_it_is_written():
+@session
+def test_hooks_on_an_input_before_and_after_it_is_written(compile):
     def f(x):
         x.register_hook(lambda g: g * 3)
         x.mul_(2)
         x.register_hook(lambda g: g * 5)
         return x * 7
 
-    def session(compile):
-        root = leaf(3)
-        x = root * 1
-        y = compile(f)(x)
-        backward([y])
-        yield root, x
-
-    check_session(session)
+    root = leaf(3)
+    x = root * 1
+    y = compile(f)(x)
+    backward([y])
+    yield root, x
 
 
 @pytest.mark.parametrize("returned", [0, 1, 2], ids=["itself", "another", "a later one"])
-def test_a_hook_on_a_view_made_under_no_grad_of_a_leaf_that_is_then_written(returned):
+@session
+def test_a_hook_on_a_view_made_under_no_grad_of_a_leaf_that_is_then_written(compile, returned):
     """Autograd was not told of the view: its gradients end there, and then it refuses to say its history."""
 
     def f(x):
@@ -231,9 +226,6 @@ def test_a_hook_on_a_view_made_under_no_grad_of_a_leaf_that_is_then_written(retu
             x.zero_()
             return (view, other, x.t())[returned]
 
-    def session(compile):
-        x = leaf(2, 2)
-        view = compile(f)(x)
-        yield x, view.detach(), view.requires_grad, isinstance(attempt_later(lambda: view.grad_fn), Raised)
-
-    check_session(session)
+    x = leaf(2, 2)
+    view = compile(f)(x)
+    yield x, view.detach(), view.requires_grad, isinstance(attempt_later(lambda: view.grad_fn), Raised)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check_session, leaf
+from tests.behaviour.harness import attempt, attempt_later, check_session, leaf, session
 from tests.behaviour.hooks.common import _grad
 
 
@@ -143,62 +143,54 @@ SUPPORTED = [
 
 @pytest.mark.parametrize("make_hook", HOOKS.values(), ids=HOOKS)
 @pytest.mark.parametrize(("inside", "argument"), SUPPORTED)
-def test_a_backward_inside_calls_the_hooks_of_an_argument(inside, argument, make_hook):
-    def session(compile):
-        compiled = compile(BACKWARDS[inside])
-        for k in range(3):
-            root, seen = leaf(2, 2, seed=k), []
-            x = ARGUMENTS[argument](root)
-            if k != 2:
-                x.register_hook(make_hook(seen))
-            x.register_hook(lambda g: g + 1)
-            y = attempt(lambda x=x: compiled(x))
-            yield y.contiguous(), [g.contiguous() for g in seen], x.grad if x.is_leaf else None
-            if inside != "accumulated there":
-                yield attempt_later(lambda y=y: y.sum().backward()), root.grad, [g.contiguous() for g in seen]
-
-    check_session(session)
+@session
+def test_a_backward_inside_calls_the_hooks_of_an_argument(compile, inside, argument, make_hook):
+    compiled = compile(BACKWARDS[inside])
+    for k in range(3):
+        root, seen = leaf(2, 2, seed=k), []
+        x = ARGUMENTS[argument](root)
+        if k != 2:
+            x.register_hook(make_hook(seen))
+        x.register_hook(lambda g: g + 1)
+        y = attempt(lambda x=x: compiled(x))
+        yield y.contiguous(), [g.contiguous() for g in seen], x.grad if x.is_leaf else None
+        if inside != "accumulated there":
+            yield attempt_later(lambda y=y: y.sum().backward()), root.grad, [g.contiguous() for g in seen]
 
 
-def test_a_hook_on_an_argument_raises_in_a_backward_inside():
+@session
+def test_a_hook_on_an_argument_raises_in_a_backward_inside(compile):
     def hook(g):
         raise ValueError("this is what it raises")
 
-    def session(compile):
-        x = leaf(2, 2)
-        compiled = compile(_asked)
-        handle = x.register_hook(hook)
-        yield attempt(lambda: compiled(x)), x
-        handle.remove()
-        yield compiled(x), x
-
-    check_session(session)
+    x = leaf(2, 2)
+    compiled = compile(_asked)
+    handle = x.register_hook(hook)
+    yield attempt(lambda: compiled(x)), x
+    handle.remove()
+    yield compiled(x), x
 
 
-def test_a_hook_is_called_once_where_strides_differ_from_those_of_the_meta_function():
+@session
+def test_a_hook_is_called_once_where_strides_differ_from_those_of_the_meta_function(compile):
     def f(x):
         (g,) = torch.autograd.grad((x * x).sum(), x)
         return torch.nn.functional.batch_norm(x.detach().t(), None, None, training=True), g
 
-    def session(compile):
-        compiled, x, seen = compile(f), leaf(11, 11), []
-        x.register_hook(seen.append)
-        for _ in range(2):
-            yield compiled(x), len(seen)
-
-    check_session(session)
+    compiled, x, seen = compile(f), leaf(11, 11), []
+    x.register_hook(seen.append)
+    for _ in range(2):
+        yield compiled(x), len(seen)
 
 
-def test_a_post_accumulate_hook_is_not_called_by_grad_inside():
-    def session(compile):
-        x, seen = leaf(2, 2), []
-        x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
-        y = compile(_asked)(x)
-        yield y, list(seen)
-        y.sum().backward()
-        yield x.grad, seen
-
-    check_session(session)
+@session
+def test_a_post_accumulate_hook_is_not_called_by_grad_inside(compile):
+    x, seen = leaf(2, 2), []
+    x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
+    y = compile(_asked)(x)
+    yield y, list(seen)
+    y.sum().backward()
+    yield x.grad, seen
 
 
 def _of_a_product(x, create_graph):
@@ -254,49 +246,45 @@ INSIDE = [
 @pytest.mark.parametrize("create_graph", [False, True], ids=["", "graph"])
 @pytest.mark.parametrize("argument", ["leaf", "non-leaf", "view", "view of a leaf"])
 @pytest.mark.parametrize("inside", INSIDE, ids=[f.__name__[1:] for f in INSIDE])
-def test_grad_inside_of_an_argument_with_hooks_or_retain_grad_and_create_graph(inside, argument, create_graph, hook):
-    def session(compile):
-        compiled = compile(lambda x: inside(x, create_graph))
-        for _ in range(2):
-            root, seen = leaf(2, 2), []
-            x = ARGUMENTS[argument](root)
-            if hook != "keeps":
-                x.register_hook(lambda g, seen=seen: (seen.append((g.clone(), torch.is_grad_enabled())), g * 2)[1])
-            if hook != "changes" and not x.is_leaf:
-                x.retain_grad()
-            made = attempt(lambda x=x: compiled(x))
-            yield made, x.grad, seen
-            yield attempt_later(lambda x=x: (x * 2).sum().backward()), x.grad, root.grad, seen
-
-    check_session(session)
-
-
-def test_an_argument_that_is_passed_twice_calls_its_hook_once():
-    def session(compile):
-        x, seen = leaf(3) * 2, []
-        x.register_hook(lambda g: (seen.append(g.clone()), g * 2)[1])
-        yield compile(lambda x, y: _grad(x * 3, y, create_graph=True))(x, x), seen
-
-    check_session(session)
+@session
+def test_grad_inside_of_an_argument_with_hooks_or_retain_grad_and_create_graph(
+    compile, inside, argument, create_graph, hook
+):
+    compiled = compile(lambda x: inside(x, create_graph))
+    for _ in range(2):
+        root, seen = leaf(2, 2), []
+        x = ARGUMENTS[argument](root)
+        if hook != "keeps":
+            x.register_hook(lambda g, seen=seen: (seen.append((g.clone(), torch.is_grad_enabled())), g * 2)[1])
+        if hook != "changes" and not x.is_leaf:
+            x.retain_grad()
+        made = attempt(lambda x=x: compiled(x))
+        yield made, x.grad, seen
+        yield attempt_later(lambda x=x: (x * 2).sum().backward()), x.grad, root.grad, seen
 
 
-def test_grad_inside_returns_the_tangent_itself_where_no_hook_is_called():
+@session
+def test_an_argument_that_is_passed_twice_calls_its_hook_once(compile):
+    x, seen = leaf(3) * 2, []
+    x.register_hook(lambda g: (seen.append(g.clone()), g * 2)[1])
+    yield compile(lambda x, y: _grad(x * 3, y, create_graph=True))(x, x), seen
+
+
+@session
+def test_grad_inside_returns_the_tangent_itself_where_no_hook_is_called(compile):
     def f(x):
         g = torch.ones_like(x)
         (found,) = torch.autograd.grad([x], [x], [g])
         g.mul_(3)
         return found, g
 
-    def session(compile):
-        compiled = compile(f)
-        x = leaf(3)
-        x.register_post_accumulate_grad_hook(lambda t: None)
-        yield compiled(x)
-        x = leaf(3) * 2
-        x.retain_grad()
-        yield compiled(x), x.grad
-
-    check_session(session)
+    compiled = compile(f)
+    x = leaf(3)
+    x.register_post_accumulate_grad_hook(lambda t: None)
+    yield compiled(x)
+    x = leaf(3) * 2
+    x.retain_grad()
+    yield compiled(x), x.grad
 
 
 def test_hooks_that_no_graph_can_call_are_refused():
@@ -334,7 +322,8 @@ OTHERS = {
 @pytest.mark.parametrize("order", ["before", "between", "after"])
 @pytest.mark.parametrize("directly", [False, True], ids=["by another", "both ways"])
 @pytest.mark.parametrize("write", [False, True], ids=["", "written"])
-def test_a_backward_inside_through_another_argument_to_one_with_a_hook_inside(other, order, directly, write):
+@session
+def test_a_backward_inside_through_another_argument_to_one_with_a_hook_inside(compile, other, order, directly, write):
     """It goes on in the caller's graph, which leads from the one to the other."""
     seen = []
 
@@ -348,15 +337,12 @@ def test_a_backward_inside_through_another_argument_to_one_with_a_hook_inside(ot
                 x.detach().add_(1)
         return x * 1
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            seen.clear()
-            root = leaf(2, 2)
-            x = root * 2
-            y = attempt(lambda x=x: compiled(x, other(x)))
-            yield y, list(seen), root.grad
-            attempt_later(lambda y=y: y.sum().backward())
-            yield list(seen), root.grad
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        seen.clear()
+        root = leaf(2, 2)
+        x = root * 2
+        y = attempt(lambda x=x: compiled(x, other(x)))
+        yield y, list(seen), root.grad
+        attempt_later(lambda y=y: y.sum().backward())
+        yield list(seen), root.grad

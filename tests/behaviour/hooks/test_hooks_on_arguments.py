@@ -5,99 +5,87 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, backward, check_session, cotangent, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, leaf, plain, session
 
 
-def test_a_hook_on_an_argument_of_which_the_function_reads_grad():
-    def session(compile):
-        seen = []
-        x = leaf(3)
-        x.register_hook(lambda g: seen.append(g.clone()))
-        y = compile(lambda x: x * 2 if x.grad is None else x * 3)(x)
-        backward([y])
-        yield x, seen
-
-    check_session(session)
+@session
+def test_a_hook_on_an_argument_of_which_the_function_reads_grad(compile):
+    seen = []
+    x = leaf(3)
+    x.register_hook(lambda g: seen.append(g.clone()))
+    y = compile(lambda x: x * 2 if x.grad is None else x * 3)(x)
+    backward([y])
+    yield x, seen
 
 
-def test_hooks_on_leaves_registered_before_the_call():
-    def session(compile):
-        seen = []
-        x, w = leaf(3), leaf(3, seed=1)
-        x.register_hook(lambda g: seen.append(g.clone()) or g * 2)
-        w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
-        y = compile(lambda x, w: x * w)(x, w)
-        backward([y])
-        yield x, w, seen
-
-    check_session(session)
+@session
+def test_hooks_on_leaves_registered_before_the_call(compile):
+    seen = []
+    x, w = leaf(3), leaf(3, seed=1)
+    x.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+    w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
+    y = compile(lambda x, w: x * w)(x, w)
+    backward([y])
+    yield x, w, seen
 
 
-def test_a_hook_and_retain_grad_on_a_non_leaf_argument():
-    def session(compile):
-        seen = []
-        root = leaf(3)
-        x = root * 2
-        x.register_hook(lambda g: seen.append(g.clone()) or g * 3)
-        x.retain_grad()
-        y = compile(lambda x: x * x)(x)
-        backward([y])
-        yield root, x.grad, seen
-
-    check_session(session)
+@session
+def test_a_hook_and_retain_grad_on_a_non_leaf_argument(compile):
+    seen = []
+    root = leaf(3)
+    x = root * 2
+    x.register_hook(lambda g: seen.append(g.clone()) or g * 3)
+    x.retain_grad()
+    y = compile(lambda x: x * x)(x)
+    backward([y])
+    yield root, x.grad, seen
 
 
-def test_a_multi_grad_hook_on_two_arguments():
-    def session(compile):
-        seen = []
-        x, w = leaf(3), leaf(3, seed=1)
-        torch.autograd.graph.register_multi_grad_hook([x, w], lambda gs: seen.append([g is None for g in gs]))
-        y, z = compile(lambda x, w: (x * w, w * 2))(x, w)
-        backward([z], retain_graph=True)
-        yield seen
-        backward([y])
-        yield x, w, seen
-
-    check_session(session)
+@session
+def test_a_multi_grad_hook_on_two_arguments(compile):
+    seen = []
+    x, w = leaf(3), leaf(3, seed=1)
+    torch.autograd.graph.register_multi_grad_hook([x, w], lambda gs: seen.append([g is None for g in gs]))
+    y, z = compile(lambda x, w: (x * w, w * 2))(x, w)
+    backward([z], retain_graph=True)
+    yield seen
+    backward([y])
+    yield x, w, seen
 
 
 @pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2), lambda x: x.detach().add_(1)])
-def test_a_hook_on_a_view_argument_that_the_call_writes(write):
+@session
+def test_a_hook_on_a_view_argument_that_the_call_writes(compile, write):
     def f(x):
         y = x * 3
         write(x)
         return y, x * 5
 
-    def session(compile):
-        base = leaf(4) * 2
-        x = base[1:]
-        x.register_hook(lambda g: g * 7)
-        out = compile(f)(x)
-        yield out, x
-        yield torch.autograd.grad(out, [base], [plain(3), plain(3, seed=1)], allow_unused=True)
-
-    check_session(session)
+    base = leaf(4) * 2
+    x = base[1:]
+    x.register_hook(lambda g: g * 7)
+    out = compile(f)(x)
+    yield out, x
+    yield torch.autograd.grad(out, [base], [plain(3), plain(3, seed=1)], allow_unused=True)
 
 
 @pytest.mark.parametrize("view", [lambda y: y.t(), lambda y: y[0], lambda y: y.view(-1), lambda y: y.unsqueeze(0)])
 @pytest.mark.parametrize("reshape", [lambda y: y.transpose_(0, 1), lambda y: y.unsqueeze_(0)])
-def test_a_hook_on_a_view_argument_that_is_reshaped_after_a_view_of_it_was_made(view, reshape):
+@session
+def test_a_hook_on_a_view_argument_that_is_reshaped_after_a_view_of_it_was_made(compile, view, reshape):
     def f(y):
         made = view(y)
         reshape(y)
         return made
 
-    def session(compile):
-        seen = []
-        root = leaf(2, 2)
-        y = root.clone()[:1]
-        y.register_hook(lambda g: seen.append(g.clone()))
-        out = compile(f)(y)
-        yield out, y
-        for t in (y, out):
-            yield torch.autograd.grad(t.sum(), root), seen
-
-    check_session(session)
+    seen = []
+    root = leaf(2, 2)
+    y = root.clone()[:1]
+    y.register_hook(lambda g: seen.append(g.clone()))
+    out = compile(f)(y)
+    yield out, y
+    for t in (y, out):
+        yield torch.autograd.grad(t.sum(), root), seen
 
 
 _VIEWED = {
@@ -111,42 +99,38 @@ _VIEWED = {
 @pytest.mark.parametrize("hang", ["register_hook", "retain_grad"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("view", _VIEWED.values(), ids=_VIEWED)
-def test_an_argument_with_a_hook_is_viewed_between_writes_without_grad(view, mode, hang):
+@session
+def test_an_argument_with_a_hook_is_viewed_between_writes_without_grad(compile, view, mode, hang):
     def f(x):
         x.zero_()
         beside = x.t() if x.dim() == 2 else x[0]
         x.zero_()
         return beside
 
-    def session(compile):
-        base = leaf(4, dtype=torch.complex64).view(2, 2)
-        x = view(base)
-        x.register_hook(lambda g: g * 2) if hang == "register_hook" else x.retain_grad()
-        with mode():
-            beside = compile(f)(x)
-        yield beside.detach(), x.is_leaf, x
-        yield attempt_later(lambda: torch.autograd.grad(x.clone().sum().abs(), base, allow_unused=True))
-
-    check_session(session)
+    base = leaf(4, dtype=torch.complex64).view(2, 2)
+    x = view(base)
+    x.register_hook(lambda g: g * 2) if hang == "register_hook" else x.retain_grad()
+    with mode():
+        beside = compile(f)(x)
+    yield beside.detach(), x.is_leaf, x
+    yield attempt_later(lambda: torch.autograd.grad(x.clone().sum().abs(), base, allow_unused=True))
 
 
 @pytest.mark.parametrize("root", [0, 1])
 @pytest.mark.parametrize("view", _VIEWED.values(), ids=_VIEWED)
-def test_an_argument_with_a_hook_is_viewed_and_then_transposed_in_place(view, root):
+@session
+def test_an_argument_with_a_hook_is_viewed_and_then_transposed_in_place(compile, view, root):
     def f(x):
         beside = x.mT
         x.transpose_(0, 1)
         return beside, x
 
-    def session(compile):
-        base = leaf(4, dtype=torch.complex64).view(2, 2) * 1
-        x, seen = view(base), []
-        x.register_hook(lambda g: seen.append(g.tolist()))
-        results = compile(f)(x)
-        yield results, x
-        yield torch.autograd.grad(results[root].abs().sum(), base), seen
-
-    check_session(session)
+    base = leaf(4, dtype=torch.complex64).view(2, 2) * 1
+    x, seen = view(base), []
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    results = compile(f)(x)
+    yield results, x
+    yield torch.autograd.grad(results[root].abs().sum(), base), seen
 
 
 _UNSEEN = {
@@ -168,7 +152,10 @@ _SHAPED = {
 @pytest.mark.parametrize("shape", _SHAPED.values(), ids=_SHAPED)
 @pytest.mark.parametrize("write", _UNSEEN.values(), ids=_UNSEEN)
 @pytest.mark.parametrize("make", [lambda t: t[:2], lambda t: t.t(), lambda t: t.view(2, 4)])
-def test_a_view_argument_with_a_hook_is_reshaped_and_written_through_data(make, write, shape, beside, reshaped_first):
+@session
+def test_a_view_argument_with_a_hook_is_reshaped_and_written_through_data(
+    compile, make, write, shape, beside, reshaped_first
+):
     def function(view, base, *others):
         if reshaped_first:
             shape(view)
@@ -177,24 +164,22 @@ def test_a_view_argument_with_a_hook_is_reshaped_and_written_through_data(make, 
             shape(view)
         return view * 3, base * 2, *[t * 5 for t in others]
 
-    def session(compile):
-        root, seen = leaf(4, 2), []
-        base = root * 2
-        view = make(base)
-        view.register_hook(seen.append)
-        others = (base[:, :1],) if beside else ()
-        results = attempt(lambda: compile(function)(view, base, *others))
-        yield results, view, base
-        tangents = [torch.full_like(t, k) for k, t in enumerate(results, 2)]
-        yield attempt_later(lambda: torch.autograd.grad(results, [root, base], tangents)), seen
-
-    check_session(session)
+    root, seen = leaf(4, 2), []
+    base = root * 2
+    view = make(base)
+    view.register_hook(seen.append)
+    others = (base[:, :1],) if beside else ()
+    results = attempt(lambda: compile(function)(view, base, *others))
+    yield results, view, base
+    tangents = [torch.full_like(t, k) for k, t in enumerate(results, 2)]
+    yield attempt_later(lambda: torch.autograd.grad(results, [root, base], tangents)), seen
 
 
 @pytest.mark.parametrize("write", ["mul_", "exp_", "bernoulli_", "a view"])
 @pytest.mark.parametrize("returned", ["nothing", "it", "another"])
 @pytest.mark.parametrize("quietly", [False, True])
-def test_retain_grad_of_an_argument_that_is_written_then_reshaped(write: str, returned: str, quietly: bool):
+@session
+def test_retain_grad_of_an_argument_that_is_written_then_reshaped(compile, write: str, returned: str, quietly: bool):
     def f(x):
         match write:
             case "mul_":
@@ -209,32 +194,27 @@ def test_retain_grad_of_an_argument_that_is_written_then_reshaped(write: str, re
                 x.squeeze_(0)
         return {"nothing": None, "it": x, "another": x.sin()}[returned]
 
-    def session(compile):
-        root = leaf(1, 3)
-        x = root * 2
-        x.retain_grad()
-        torch.manual_seed(0)
-        compile(f)(x)
-        y = x * 5
-        yield attempt_later(lambda: y.backward(cotangent(y)))
-        yield root.grad, x.grad, x.detach()
-
-    check_session(session)
+    root = leaf(1, 3)
+    x = root * 2
+    x.retain_grad()
+    torch.manual_seed(0)
+    compile(f)(x)
+    y = x * 5
+    yield attempt_later(lambda: y.backward(cotangent(y)))
+    yield root.grad, x.grad, x.detach()
 
 
-def test_retain_grad_of_an_argument_reshaped_under_grad_and_in_inference_mode():
+@session
+def test_retain_grad_of_an_argument_reshaped_under_grad_and_in_inference_mode(compile):
     def f(x):
         x.t_()
         with torch.inference_mode():
             x.squeeze_(0)
 
-    def session(compile):
-        root = leaf(2, 3)
-        x = root * 2
-        x.retain_grad()
-        compile(f)(x)
-        y = x * 5
-        y.backward(cotangent(y))
-        yield root.grad, x.grad, x.detach()
-
-    check_session(session)
+    root = leaf(2, 3)
+    x = root * 2
+    x.retain_grad()
+    compile(f)(x)
+    y = x * 5
+    y.backward(cotangent(y))
+    yield root.grad, x.grad, x.detach()

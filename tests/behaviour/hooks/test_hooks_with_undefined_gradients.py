@@ -5,32 +5,30 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.shared import GivesNothing
 
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("kind", [lambda *shape: [leaf(*shape)], lambda *shape: non_leaf(*shape).args])
 @pytest.mark.parametrize("op", [torch.conv2d, torch.conv_transpose2d, lambda x, w: torch.conv2d(x * 2, w) * 3])
-def test_a_hook_on_an_argument_whose_second_derivative_is_undefined(op, kind, trained):
-    def session(compile):
-        calls = []
+@session
+def test_a_hook_on_an_argument_whose_second_derivative_is_undefined(compile, op, kind, trained):
+    calls = []
 
-        def function(x, weight):
-            x.register_hook(lambda gradient: calls.append(gradient is None))
-            return op(x, weight)
+    def function(x, weight):
+        x.register_hook(lambda gradient: calls.append(gradient is None))
+        return op(x, weight)
 
-        compiled = compile(function)
-        for _ in range(2):
-            (x,) = kind(1, 2, 4, 4)
-            weight = plain(2, 2, 2, 2).requires_grad_(trained)
-            y = compiled(x, weight)
-            tangent = plain(*y.shape).requires_grad_()
-            (gradient,) = torch.autograd.grad(y, x, tangent, create_graph=True)
-            yield x, y, gradient, list(calls)
-            yield attempt_later(gradient.sum().backward), tangent, weight, x, list(calls)
-
-    check_session(session)
+    compiled = compile(function)
+    for _ in range(2):
+        (x,) = kind(1, 2, 4, 4)
+        weight = plain(2, 2, 2, 2).requires_grad_(trained)
+        y = compiled(x, weight)
+        tangent = plain(*y.shape).requires_grad_()
+        (gradient,) = torch.autograd.grad(y, x, tangent, create_graph=True)
+        yield x, y, gradient, list(calls)
+        yield attempt_later(gradient.sum().backward), tangent, weight, x, list(calls)
 
 
 _SPLITS = {
@@ -44,40 +42,36 @@ _SPLITS = {
 
 
 @pytest.mark.parametrize("split", _SPLITS.values(), ids=_SPLITS)
-def test_hooks_on_views_that_one_op_made_and_that_share_a_node(split):
-    def session(compile):
-        compiled = compile(split)
-        for _ in range(2):
-            x = leaf(6)
-            views = compiled(x)
-            seen = []
-            for k, v in enumerate(views):
-                v.register_hook(lambda g, k=k, seen=seen: seen.append((k, None if g is None else g.clone())))
-            yield views
-            backward([views[-1]])
-            yield x, seen
-
-    check_session(session)
+@session
+def test_hooks_on_views_that_one_op_made_and_that_share_a_node(compile, split):
+    compiled = compile(split)
+    for _ in range(2):
+        x = leaf(6)
+        views = compiled(x)
+        seen = []
+        for k, v in enumerate(views):
+            v.register_hook(lambda g, k=k, seen=seen: seen.append((k, None if g is None else g.clone())))
+        yield views
+        backward([views[-1]])
+        yield x, seen
 
 
 @pytest.mark.parametrize("split", [torch.unbind, lambda x: x.chunk(2), lambda x: torch.tensor_split(x, 2)])
 @pytest.mark.parametrize("inner", [lambda v: v.sin(), lambda v: (v.sin(), v.exp())[1], lambda v: v[..., None] * 2])
-def test_a_hook_on_a_part_is_called_where_only_another_part_has_a_gradient(split, inner):
-    def session(compile):
-        def f(x):
-            first, second = split(x)
-            return second, inner(first)
+@session
+def test_a_hook_on_a_part_is_called_where_only_another_part_has_a_gradient(compile, split, inner):
+    def f(x):
+        first, second = split(x)
+        return second, inner(first)
 
-        x = leaf(2)
-        part, y = compile(f)(x)
-        seen = []
-        part.register_hook(lambda g: seen.append(None if g is None else g.clone()))
-        yield torch.autograd.grad(y.sum(), x, retain_graph=True), seen
-        (g,) = torch.autograd.grad((part.sum(), y.sum()), x, create_graph=True)
-        yield g, seen
-        yield torch.autograd.grad(g.sum(), x, allow_unused=True) if g.requires_grad else None, seen
-
-    check_session(session)
+    x = leaf(2)
+    part, y = compile(f)(x)
+    seen = []
+    part.register_hook(lambda g: seen.append(None if g is None else g.clone()))
+    yield torch.autograd.grad(y.sum(), x, retain_graph=True), seen
+    (g,) = torch.autograd.grad((part.sum(), y.sum()), x, create_graph=True)
+    yield g, seen
+    yield torch.autograd.grad(g.sum(), x, allow_unused=True) if g.requires_grad else None, seen
 
 
 class NegatesBesideProduct(torch.autograd.Function):
@@ -100,7 +94,8 @@ class NegatesBesideProduct(torch.autograd.Function):
 @pytest.mark.parametrize("root", ["written", "product", "both"])
 @pytest.mark.parametrize("written_again", [False, True])
 @pytest.mark.parametrize("inside", [False, True])
-def test_hooks_on_an_argument_that_a_function_with_several_results_marked_dirty(inside, written_again, root):
+@session
+def test_hooks_on_an_argument_that_a_function_with_several_results_marked_dirty(compile, inside, written_again, root):
     """In a backward from another of the results they are called with None, which they may take or not."""
 
     def f(x, y, hook):
@@ -109,26 +104,23 @@ def test_hooks_on_an_argument_that_a_function_with_several_results_marked_dirty(
             x.register_hook(hook)
         return product
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            x = leaf(3)
-            z, seen = x * 2, []
+    compiled = compile(f)
+    for _ in range(2):
+        x = leaf(3)
+        z, seen = x * 2, []
 
-            def hook(g, seen=seen):
-                seen.append(None if g is None else g.clone())
-                return None if g is None else g * 3
+        def hook(g, seen=seen):
+            seen.append(None if g is None else g.clone())
+            return None if g is None else g * 3
 
-            product = compiled(z, plain(3, seed=1), hook)
-            if not inside:
-                z.register_hook(hook)
-            if written_again:
-                z.mul_(2)
-            roots = {"written": [z], "product": [product], "both": [z, product]}[root]
-            backward(roots)
-            yield x, seen
-
-    check_session(session)
+        product = compiled(z, plain(3, seed=1), hook)
+        if not inside:
+            z.register_hook(hook)
+        if written_again:
+            z.mul_(2)
+        roots = {"written": [z], "product": [product], "both": [z, product]}[root]
+        backward(roots)
+        yield x, seen
 
 
 class Beside(torch.autograd.Function):
@@ -160,45 +152,44 @@ OPS = {
 @pytest.mark.parametrize("hooked", [0, 1])
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("make", [leaf, lambda n: leaf(n) * 1], ids=["leaf", "non-leaf"])
-def test_a_hook_on_a_result_is_called_with_none_for_another_result_of_its_node(make, op, hooked, root, changes):
-    def session(compile):
-        x = make(2)
-        out = compile(OPS[op])(x)
-        seen = []
+@session
+def test_a_hook_on_a_result_is_called_with_none_for_another_result_of_its_node(
+    compile, make, op, hooked, root, changes
+):
+    x = make(2)
+    out = compile(OPS[op])(x)
+    seen = []
 
-        def hook(g):
-            seen.append(g if g is None else g.clone())
-            return torch.full_like(out[hooked], 5) if changes else None
+    def hook(g):
+        seen.append(g if g is None else g.clone())
+        return torch.full_like(out[hooked], 5) if changes else None
 
-        out[hooked].register_hook(hook)
-        gradient = attempt_later(lambda: torch.autograd.grad(out[root].sum(), x, allow_unused=True))
-        yield gradient, len(seen), [g for g in seen if g is not None]
-
-    check_session(session)
+    out[hooked].register_hook(hook)
+    gradient = attempt_later(lambda: torch.autograd.grad(out[root].sum(), x, allow_unused=True))
+    yield gradient, len(seen), [g for g in seen if g is not None]
 
 
 @pytest.mark.parametrize("source", [lambda x: x, lambda x: x * 2], ids=["of an argument", "of what is made inside"])
 @pytest.mark.parametrize("use", [lambda b: b * 2, torch.sin], ids=["linear", "nonlinear"])
 @pytest.mark.parametrize("root", [0, 1], ids=["from the other part", "from both"])
-def test_a_hook_on_a_returned_part_of_unsafe_split(source, use, root):
+@session
+def test_a_hook_on_a_returned_part_of_unsafe_split(compile, source, use, root):
     def f(x):
         a, b, _ = torch.unsafe_split(source(x), 1)
         return a, use(b), use(b) + a
 
-    def session(compile):
-        x = leaf(3)
-        y = x * 1
-        results = compile(f)(y)
-        seen = []
-        results[0].register_hook(seen.append)
-        yield torch.autograd.grad(results[1 + root].sum(), [x, y]), seen
-
-    check_session(session)
+    x = leaf(3)
+    y = x * 1
+    results = compile(f)(y)
+    seen = []
+    results[0].register_hook(seen.append)
+    yield torch.autograd.grad(results[1 + root].sum(), [x, y]), seen
 
 
 @pytest.mark.parametrize("returned", ["operand", "both results", "neither"])
 @pytest.mark.parametrize("part", [False, True], ids=["made alone", "made with another"])
-def test_a_hook_inside_on_one_operand_of_a_foreach_op(returned, part):
+@session
+def test_a_hook_inside_on_one_operand_of_a_foreach_op(compile, returned, part):
     seen = []
 
     def f(x):
@@ -207,15 +198,12 @@ def test_a_hook_inside_on_one_operand_of_a_foreach_op(returned, part):
         v.register_hook(seen.append)
         return {"operand": (b, v * 1), "both results": (b, a), "neither": (b, w * 1)}[returned]
 
-    def session(compile):
-        for root in (0, 1):
-            seen.clear()
-            x = leaf(2)
-            y = compile(f)(x)[root]
-            y.backward()
-            yield x.grad, list(seen)
-
-    check_session(session)
+    for root in (0, 1):
+        seen.clear()
+        x = leaf(2)
+        y = compile(f)(x)[root]
+        y.backward()
+        yield x.grad, list(seen)
 
 
 @pytest.mark.parametrize(
@@ -244,41 +232,39 @@ _SEVERAL = {
 @pytest.mark.parametrize("make", _SEVERAL.values(), ids=_SEVERAL)
 @pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
 @pytest.mark.parametrize("returned", [(1,), (0, 1), (2,)], ids=str)
-def test_a_hook_inside_is_called_with_none_where_only_other_results_of_the_op_have_a_gradient(make, returned, used):
-    def session(compile):
-        calls: list[bool] = []
+@session(rtol=1e-4)
+def test_a_hook_inside_is_called_with_none_where_only_other_results_of_the_op_have_a_gradient(
+    compile, make, returned, used
+):
+    calls: list[bool] = []
 
-        def f(x):
-            several = make(x)
-            several[0].register_hook(lambda g: calls.append(g is None))
-            others = [(several[0] * 3).sum()] if used else []
-            return [several[k] for k in returned] + others
+    def f(x):
+        several = make(x)
+        several[0].register_hook(lambda g: calls.append(g is None))
+        others = [(several[0] * 3).sum()] if used else []
+        return [several[k] for k in returned] + others
 
-        x = leaf(3, 3)
-        out = compile(f)(x)
-        for t in out:
-            if t.requires_grad:
-                found = attempt_later(lambda t=t: t.sum().backward(retain_graph=True))
-                yield found, list(calls)
-
-    check_session(session, rtol=1e-4)
+    x = leaf(3, 3)
+    out = compile(f)(x)
+    for t in out:
+        if t.requires_grad:
+            found = attempt_later(lambda t=t: t.sum().backward(retain_graph=True))
+            yield found, list(calls)
 
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("hook", [lambda g: g * 2, lambda g: None if g is None else g * 2], ids=["of any", "of some"])
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.split])
-def test_a_hook_inside_on_an_unused_part_is_called_for_the_other_parts(split, hook, inside: bool):
+@session
+def test_a_hook_inside_on_an_unused_part_is_called_for_the_other_parts(compile, split, hook, inside: bool):
     def f(x):
         parts = split(x * 2 if inside else x, 1)
         parts[1].register_hook(hook)
         return parts[0], parts[0] * parts[2]
 
-    def session(compile):
-        x = leaf(3)
-        for out in compile(f)(x):
-            yield attempt_later(lambda out=out: torch.autograd.grad(out.sum(), x, retain_graph=True))
-
-    check_session(session)
+    x = leaf(3)
+    for out in compile(f)(x):
+        yield attempt_later(lambda out=out: torch.autograd.grad(out.sum(), x, retain_graph=True))
 
 
 class _ResultAndView(torch.autograd.Function):
@@ -328,18 +314,16 @@ def hook_on_the_view(x):
     [hook_on_what_is_dropped, hook_on_what_is_used, hooks_on_both, hook_on_the_view],
     ids=lambda function: function.__name__,
 )
-def test_a_hook_inside_on_the_result_or_on_the_view_that_a_custom_function_returns(function, last):
-    def session(compile):
-        x = leaf(3)
-        results = compile(function)(x)
-        yield results
-        root = results[-1] if last else results[0]
-        yield attempt_later(lambda: torch.autograd.backward(root, torch.ones_like(root), retain_graph=True))
-        yield x.grad
-        yield attempt_later(lambda: torch.autograd.backward(results, [torch.ones_like(t) for t in results]))
-        yield x.grad
-
-    check_session(session)
+@session
+def test_a_hook_inside_on_the_result_or_on_the_view_that_a_custom_function_returns(compile, function, last):
+    x = leaf(3)
+    results = compile(function)(x)
+    yield results
+    root = results[-1] if last else results[0]
+    yield attempt_later(lambda: torch.autograd.backward(root, torch.ones_like(root), retain_graph=True))
+    yield x.grad
+    yield attempt_later(lambda: torch.autograd.backward(results, [torch.ones_like(t) for t in results]))
+    yield x.grad
 
 
 WRITTEN = {
@@ -353,7 +337,8 @@ WRITTEN = {
 @pytest.mark.parametrize("root", [0, 1, 2])
 @pytest.mark.parametrize("earlier", [False, True], ids=["", "written before"])
 @pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
-def test_hooks_on_parts_of_unsafe_split_of_which_one_was_written(write, earlier, root):
+@session
+def test_hooks_on_parts_of_unsafe_split_of_which_one_was_written(compile, write, earlier, root):
     """A part that was written leads to the node of all of them, which calls the hooks of the others with None."""
 
     def function(x):
@@ -363,23 +348,20 @@ def test_hooks_on_parts_of_unsafe_split_of_which_one_was_written(write, earlier,
         write(x, third)
         return first, third, second * third
 
-    def session(compile):
-        f = compile(function)
-        for _ in range(2):
-            x = leaf(4)
-            given = x * 1
-            results = f(given)
-            seen = [[] for _ in results]
-            for result, calls in zip(results, seen, strict=True):
-                result.register_hook(calls.append)
-            yield results
-            yield torch.autograd.grad(
-                results[root], [given, x], torch.ones_like(results[root]), retain_graph=True, allow_unused=True
-            )
-            yield torch.autograd.grad([r.sum() for r in results], [given, x])
-            yield seen
-
-    check_session(session)
+    f = compile(function)
+    for _ in range(2):
+        x = leaf(4)
+        given = x * 1
+        results = f(given)
+        seen = [[] for _ in results]
+        for result, calls in zip(results, seen, strict=True):
+            result.register_hook(calls.append)
+        yield results
+        yield torch.autograd.grad(
+            results[root], [given, x], torch.ones_like(results[root]), retain_graph=True, allow_unused=True
+        )
+        yield torch.autograd.grad([r.sum() for r in results], [given, x])
+        yield seen
 
 
 def given_nothing(x, y):
@@ -404,23 +386,23 @@ def apart(x, y):
 @pytest.mark.parametrize("way", ["grad", "backward"])
 @pytest.mark.parametrize("made", ["leaf", "clone", "view", "part"])
 @pytest.mark.parametrize("function", [given_nothing, beside, behind_another, apart])
-def test_a_hook_inside_on_an_argument_that_gets_an_undefined_gradient(function, made, way, hooked, root, raises):
-    def session(compile):
-        leaves = leaf(3), leaf(3, seed=1)
-        x, y = [{"leaf": t, "clone": t.clone(), "view": t.view(3), "part": t.clone().unbind()[0]}[made] for t in leaves]
-        seen = []
+@session
+def test_a_hook_inside_on_an_argument_that_gets_an_undefined_gradient(
+    compile, function, made, way, hooked, root, raises
+):
+    leaves = leaf(3), leaf(3, seed=1)
+    x, y = [{"leaf": t, "clone": t.clone(), "view": t.view(3), "part": t.clone().unbind()[0]}[made] for t in leaves]
+    seen = []
 
-        def f(x, y):
-            t = x if hooked == "x" else y
-            t.register_hook((lambda g: g * 2) if raises else (lambda g: seen.append(g is None)))
-            return function(x, y)
+    def f(x, y):
+        t = x if hooked == "x" else y
+        t.register_hook((lambda g: g * 2) if raises else (lambda g: seen.append(g is None)))
+        return function(x, y)
 
-        results = compile(f)(x, y)
-        of = results[root % len(results)]
-        if way == "grad":
-            yield attempt_later(lambda: torch.autograd.grad(of, [x, y], torch.ones_like(of), allow_unused=True))
-        else:
-            yield attempt_later(lambda: of.sum().backward())
-        yield seen, [t.grad for t in leaves]
-
-    check_session(session)
+    results = compile(f)(x, y)
+    of = results[root % len(results)]
+    if way == "grad":
+        yield attempt_later(lambda: torch.autograd.grad(of, [x, y], torch.ones_like(of), allow_unused=True))
+    else:
+        yield attempt_later(lambda: of.sum().backward())
+    yield seen, [t.grad for t in leaves]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf
+from tests.behaviour.harness import attempt_later, backward, leaf, session
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, Square
 from tests.behaviour.shared import whole
 
@@ -133,77 +133,69 @@ def hook(request):
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_module_with_backward_hooks_of_which_a_tensor_escapes(keeping, hook):
-    def session(compile):
-        net, hooked, kept = keeping()
-        log = []
-        hook(hooked, log)
-        compiled = compile(net)
-        for k in range(3):
-            x = leaf(3, 2, seed=k)
-            backward([compiled(x)])
-            yield x, list(net.parameters()), list(log), kept()
-
-    check_session(session)
+@session
+def test_a_module_with_backward_hooks_of_which_a_tensor_escapes(compile, keeping, hook):
+    net, hooked, kept = keeping()
+    log = []
+    hook(hooked, log)
+    compiled = compile(net)
+    for k in range(3):
+        x = leaf(3, 2, seed=k)
+        backward([compiled(x)])
+        yield x, list(net.parameters()), list(log), kept()
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_two_backwards_through_a_module_with_hooks_of_which_a_tensor_escapes(keeping, hook):
-    def session(compile):
-        net, hooked, _ = keeping()
-        log = []
-        hook(hooked, log)
-        compiled = compile(net)
-        for k in range(2):
-            x = leaf(3, 2, seed=k)
-            y = compiled(x)
-            backward([y], retain_graph=True)
+@session
+def test_two_backwards_through_a_module_with_hooks_of_which_a_tensor_escapes(compile, keeping, hook):
+    net, hooked, _ = keeping()
+    log = []
+    hook(hooked, log)
+    compiled = compile(net)
+    for k in range(2):
+        x = leaf(3, 2, seed=k)
+        y = compiled(x)
+        backward([y], retain_graph=True)
+        yield x, list(net.parameters())
+        backward([y])
+        yield x, list(net.parameters())
+        yield type(attempt_later(lambda y=y: backward([y])))
+
+
+@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
+@session
+def test_a_backward_from_a_tensor_that_escaped_a_module_with_hooks(compile, keeping, hook):
+    net, hooked, kept = keeping()
+    log = []
+    hook(hooked, log)
+    compiled = compile(net)
+    for k in range(2):
+        x = leaf(3, 2, seed=k)
+        y = compiled(x)
+        if kept().requires_grad:
+            backward([kept()], retain_graph=True)
             yield x, list(net.parameters())
-            backward([y])
+        if kept().requires_grad:
+            backward([y * 2, kept() * 3])
             yield x, list(net.parameters())
-            yield type(attempt_later(lambda y=y: backward([y])))
-
-    check_session(session)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_backward_from_a_tensor_that_escaped_a_module_with_hooks(keeping, hook):
-    def session(compile):
-        net, hooked, kept = keeping()
-        log = []
-        hook(hooked, log)
-        compiled = compile(net)
-        for k in range(2):
-            x = leaf(3, 2, seed=k)
-            y = compiled(x)
-            if kept().requires_grad:
-                backward([kept()], retain_graph=True)
-                yield x, list(net.parameters())
-            if kept().requires_grad:
-                backward([y * 2, kept() * 3])
-                yield x, list(net.parameters())
-
-    check_session(session)
-
-
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_hook_and_retain_grad_on_a_tensor_that_escaped_a_module_with_hooks(keeping):
-    def session(compile):
-        net, hooked, kept = keeping()
-        scales(hooked, [])
-        compiled = compile(net)
-        for k in range(2):
-            x = leaf(3, 2, seed=k)
-            y = compiled(x)
-            seen = []
-            if kept().requires_grad:
-                kept().register_hook(lambda g, seen=seen: seen.append(g.clone()))
-                kept().retain_grad()
-                yield torch.autograd.grad(y.sum(), [kept()], retain_graph=True, allow_unused=True)
-            backward([y])
-            yield seen, kept().grad if kept().requires_grad else None, x
-
-    check_session(session)
+@session
+def test_a_hook_and_retain_grad_on_a_tensor_that_escaped_a_module_with_hooks(compile, keeping):
+    net, hooked, kept = keeping()
+    scales(hooked, [])
+    compiled = compile(net)
+    for k in range(2):
+        x = leaf(3, 2, seed=k)
+        y = compiled(x)
+        seen = []
+        if kept().requires_grad:
+            kept().register_hook(lambda g, seen=seen: seen.append(g.clone()))
+            kept().retain_grad()
+            yield torch.autograd.grad(y.sum(), [kept()], retain_graph=True, allow_unused=True)
+        backward([y])
+        yield seen, kept().grad if kept().requires_grad else None, x
 
 
 class Written(nn.Module):
@@ -213,18 +205,16 @@ class Written(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_module_with_backward_hooks_that_writes_an_argument(hook):
-    def session(compile):
-        net, log = Written(), []
-        hook(net, log)
-        compiled = compile(lambda x, y: net(x, y=y) + y)  # what has a name goes past the hooks
-        for k in range(2):
-            x, root = leaf(3, 2, seed=k), leaf(3, 2, seed=k + 3)
-            y = root * 2
-            backward([compiled(x, y)])
-            yield x, y, root
-
-    check_session(session)
+@session
+def test_a_module_with_backward_hooks_that_writes_an_argument(compile, hook):
+    net, log = Written(), []
+    hook(net, log)
+    compiled = compile(lambda x, y: net(x, y=y) + y)  # what has a name goes past the hooks
+    for k in range(2):
+        x, root = leaf(3, 2, seed=k), leaf(3, 2, seed=k + 3)
+        y = root * 2
+        backward([compiled(x, y)])
+        yield x, y, root
 
 
 class Clips(torch.autograd.Function):
@@ -245,38 +235,34 @@ class ClipsInside(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_module_with_backward_hooks_around_a_backward_that_is_not_linear(hook):
-    def session(compile):
-        net, log = ClipsInside(), []
-        hook(net, log)
-        compiled = compile(net)
-        for k in range(2):
-            x = leaf(3, 2, seed=k)
-            backward([compiled(x)])
-            yield x
-            x = leaf(3, 2, seed=k)
-            y = compiled(x)
-            (g,) = torch.autograd.grad(y.sum(), [x], create_graph=True)
-            backward([y, g])
-            yield x
-
-    check_session(session)
+@session
+def test_a_module_with_backward_hooks_around_a_backward_that_is_not_linear(compile, hook):
+    net, log = ClipsInside(), []
+    hook(net, log)
+    compiled = compile(net)
+    for k in range(2):
+        x = leaf(3, 2, seed=k)
+        backward([compiled(x)])
+        yield x
+        x = leaf(3, 2, seed=k)
+        y = compiled(x)
+        (g,) = torch.autograd.grad(y.sum(), [x], create_graph=True)
+        backward([y, g])
+        yield x
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
-def test_a_module_with_backward_hooks_is_called_twice_and_a_tensor_between_escapes(hook):
-    def session(compile):
-        net, kept, log = whole(nn.Linear(2, 2)), {}, []
-        hook(net, log)
+@session
+def test_a_module_with_backward_hooks_is_called_twice_and_a_tensor_between_escapes(compile, hook):
+    net, kept, log = whole(nn.Linear(2, 2)), {}, []
+    hook(net, log)
 
-        def f(x):
-            kept["between"] = y = net(x)
-            return net(y * 2)
+    def f(x):
+        kept["between"] = y = net(x)
+        return net(y * 2)
 
-        compiled = compile(f)
-        for k in range(2):
-            x = leaf(3, 2, seed=k)
-            backward([compiled(x)])
-            yield x, list(net.parameters()), kept["between"]
-
-    check_session(session)
+    compiled = compile(f)
+    for k in range(2):
+        x = leaf(3, 2, seed=k)
+        backward([compiled(x)])
+        yield x, list(net.parameters()), kept["between"]

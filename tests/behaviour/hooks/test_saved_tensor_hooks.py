@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf
+from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, session
 from tests.behaviour.shared import arguments
 
 
@@ -36,38 +36,32 @@ def test_an_unpack_hook_inside_is_called_once():
     check(lambda x, w, seen: f(x * 1, w * 1, seen), arguments)
 
 
-def test_saved_tensor_hooks_around_the_call():
-    def session(compile):
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
-            x = leaf(3)
-            y = compile(lambda x: x * x)(x)
-        backward([y])
-        yield x
-
-    check_session(session)
+@session
+def test_saved_tensor_hooks_around_the_call(compile):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+        x = leaf(3)
+        y = compile(lambda x: x * x)(x)
+    backward([y])
+    yield x
 
 
 @pytest.mark.parametrize("op", [lambda x: torch._foreach_mul([x], 3)[0], lambda x: torch._foreach_neg([x])[0]])
-def test_what_a_foreach_op_saves_through_hooks_is_freed_by_its_backward(op):
-    def session(compile):
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
-            x = leaf(3)
-            y = compile(op)(x)
-        for _ in range(2):  # the second raises of what multiplied, not of what negated
-            yield attempt_later(lambda: backward([y])), x
-
-    check_session(session)
+@session
+def test_what_a_foreach_op_saves_through_hooks_is_freed_by_its_backward(compile, op):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        x = leaf(3)
+        y = compile(op)(x)
+    for _ in range(2):  # the second raises of what multiplied, not of what negated
+        yield attempt_later(lambda: backward([y])), x
 
 
-def test_save_on_cpu_around_the_call():
-    def session(compile):
-        with torch.autograd.graph.save_on_cpu():
-            x = leaf(3)
-            y = compile(lambda x: x.exp() * x)(x)
-        backward([y])
-        yield x
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_save_on_cpu_around_the_call(compile):
+    with torch.autograd.graph.save_on_cpu():
+        x = leaf(3)
+        y = compile(lambda x: x.exp() * x)(x)
+    backward([y])
+    yield x
 
 
 def test_saved_tensor_hooks_inside():
@@ -79,15 +73,13 @@ def test_saved_tensor_hooks_inside():
     check(f, lambda: given(leaf(3)))
 
 
-def test_saved_tensor_hooks_disabled_around_the_call():
-    def session(compile):
-        x = leaf(3)
-        with torch.autograd.graph.disable_saved_tensors_hooks("none here"):
-            y = compile(lambda x: x * x)(x)
-        backward([y])
-        yield x
-
-    check_session(session)
+@session
+def test_saved_tensor_hooks_disabled_around_the_call(compile):
+    x = leaf(3)
+    with torch.autograd.graph.disable_saved_tensors_hooks("none here"):
+        y = compile(lambda x: x * x)(x)
+    backward([y])
+    yield x
 
 
 def test_anomaly_mode_reports_a_nan_of_the_backward():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain, write
+from tests.behaviour.harness import Given, attempt_later, backward, check, given, leaf, plain, session, write
 from tests.behaviour.shared import quietly
 
 LAZY = {
@@ -20,33 +20,29 @@ LAZY = {
 @pytest.mark.parametrize("dim", [0, 1, (0, 1)], ids=str)
 @pytest.mark.parametrize("make", LAZY.values(), ids=LAZY)
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_conjugated_or_negated_view_is_squeezed_in_place_by_a_dimension(make, dim, grad):
+@session
+def test_a_conjugated_or_negated_view_is_squeezed_in_place_by_a_dimension(compile, make, dim, grad):
     """Kernels know of neither, so a copy is squeezed, and copied back to where its result fits."""
 
-    def session(compile):
-        root = plain(2, 2, dtype=torch.complex64).requires_grad_(grad)
-        z = root * 1
-        x = make(z)
-        out = compile(lambda x: x.squeeze_(dim) * 2)(x)
-        yield x, z, out
-        if grad:
-            out.backward(torch.ones_like(out))
-            yield root.grad
-
-    check_session(session)
+    root = plain(2, 2, dtype=torch.complex64).requires_grad_(grad)
+    z = root * 1
+    x = make(z)
+    out = compile(lambda x: x.squeeze_(dim) * 2)(x)
+    yield x, z, out
+    if grad:
+        out.backward(torch.ones_like(out))
+        yield root.grad
 
 
 @pytest.mark.parametrize("part", [lambda z: z.imag, lambda z: z.conj().imag], ids=["plain", "negated"])
-def test_a_squeezed_lazy_view_is_copied_back_once(part):
+@session
+def test_a_squeezed_lazy_view_is_copied_back_once(compile, part):
     """It comes back to other places than it was taken from, so that a second time is not the same as the first."""
 
-    def session(compile):
-        z = torch.view_as_complex(leaf(3, 2)).clone()
-        x = part(z)
-        compile(lambda x: x.unsqueeze_(0).squeeze_(0))(x)
-        yield x, z
-
-    check_session(session)
+    z = torch.view_as_complex(leaf(3, 2)).clone()
+    x = part(z)
+    compile(lambda x: x.unsqueeze_(0).squeeze_(0))(x)
+    yield x, z
 
 
 PARTS = {
@@ -60,23 +56,21 @@ PARTS = {
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 @pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x.fill_(1), lambda x: x[0].mul_(2)])
 @pytest.mark.parametrize("grad", [False, True])
-def test_parts_of_a_written_lazy_conjugate(write, part, grad):
+@session
+def test_parts_of_a_written_lazy_conjugate(compile, write, part, grad):
     def f(x):
         write(x)
         a = part(x)
         a.mul_(3)
         return a * 2, x * 1
 
-    def session(compile):
-        root = plain(2, 2, dtype=torch.complex64).requires_grad_(grad)
-        z = root * 1
-        out = compile(f)(z.conj())
-        yield z, out
-        if grad:
-            (out[0].sum() + out[1].abs().sum()).backward()
-            yield root.grad
-
-    check_session(session)
+    root = plain(2, 2, dtype=torch.complex64).requires_grad_(grad)
+    z = root * 1
+    out = compile(f)(z.conj())
+    yield z, out
+    if grad:
+        (out[0].sum() + out[1].abs().sum()).backward()
+        yield root.grad
 
 
 LAZY_VIEWS = {
@@ -109,22 +103,20 @@ SQUEEZES = {
 @pytest.mark.parametrize("first", WRITES)
 @pytest.mark.parametrize("lazy", LAZY_VIEWS | WITH_GAPS)
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_a_lazy_view_is_squeezed_in_place_between_writes(lazy, first, squeeze, then):
+@session
+def test_a_lazy_view_is_squeezed_in_place_between_writes(compile, lazy, first, squeeze, then):
     def function(x):
         WRITES[first](x)
         SQUEEZES[squeeze](x)
         WRITES[then](x)
         return x, x * 3
 
-    def session(compile):
-        w = leaf(1, 2, dtype=torch.complex64)
-        base = w.clone()
-        x = (LAZY_VIEWS | WITH_GAPS)[lazy](base)
-        y, z = compile(function)(x)
-        yield x, y, z, x.shape, x.is_conj(), x.is_neg()
-        yield attempt_later(lambda: torch.autograd.grad(z.sum().abs() + y.sum().abs(), [w], allow_unused=True))
-
-    check_session(session)
+    w = leaf(1, 2, dtype=torch.complex64)
+    base = w.clone()
+    x = (LAZY_VIEWS | WITH_GAPS)[lazy](base)
+    y, z = compile(function)(x)
+    yield x, y, z, x.shape, x.is_conj(), x.is_neg()
+    yield attempt_later(lambda: torch.autograd.grad(z.sum().abs() + y.sum().abs(), [w], allow_unused=True))
 
 
 HOOKS = {
@@ -139,7 +131,8 @@ HOOKS = {
 @pytest.mark.parametrize("first", WRITES)
 @pytest.mark.parametrize("lazy", LAZY_VIEWS)
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_the_caller_has_a_hook_on_a_lazy_view_that_is_squeezed_in_place(lazy, first, squeeze, hook, given):
+@session
+def test_the_caller_has_a_hook_on_a_lazy_view_that_is_squeezed_in_place(compile, lazy, first, squeeze, hook, given):
     """Whatever is copied for it, the history that the argument came with leads to what it then has."""
 
     def function(x, *others):
@@ -147,20 +140,17 @@ def test_the_caller_has_a_hook_on_a_lazy_view_that_is_squeezed_in_place(lazy, fi
         SQUEEZES[squeeze](x)
         return x, x * 3, *[t * 2 for t in others]
 
-    def session(compile):
-        w, seen = leaf(1, 2, dtype=torch.complex64), []
-        base = w.clone()
-        x = LAZY_VIEWS[lazy](base)
-        x.retain_grad()
-        others = (base,) if given == "with its base" else ()
-        hook(x, seen.append)
-        results = compile(function)(x, *others)
-        yield results, x.shape, x.is_conj(), x.is_neg()
-        loss = sum(t.sum().abs() for t in results)
-        yield attempt_later(lambda: torch.autograd.grad(loss, [w, x, base], allow_unused=True)), seen
-        yield x.grad
-
-    check_session(session)
+    w, seen = leaf(1, 2, dtype=torch.complex64), []
+    base = w.clone()
+    x = LAZY_VIEWS[lazy](base)
+    x.retain_grad()
+    others = (base,) if given == "with its base" else ()
+    hook(x, seen.append)
+    results = compile(function)(x, *others)
+    yield results, x.shape, x.is_conj(), x.is_neg()
+    loss = sum(t.sum().abs() for t in results)
+    yield attempt_later(lambda: torch.autograd.grad(loss, [w, x, base], allow_unused=True)), seen
+    yield x.grad
 
 
 def test_a_complex_non_leaf_written_through_its_real_part():
@@ -193,20 +183,18 @@ def test_a_conjugated_input_is_written():
 @pytest.mark.parametrize(
     "lazy", [torch.conj, lambda x: x.conj().imag, lambda x: x.conj() * 1], ids=["conj", "neg", "no"]
 )
-def test_a_detached_alias_of_a_conjugate_is_written_from_it(lazy):
+@session
+def test_a_detached_alias_of_a_conjugate_is_written_from_it(compile, lazy):
     def f(x):
         y = x.detach()
         y.copy_(x)
         return y
 
-    def session(compile):
-        root = leaf(3, dtype=torch.complex64)
-        x = lazy(root)
-        y = compile(f)(x)
-        yield y, x, root, y._is_view(), attempt_later(lambda: write(y))
-        yield y, x, root, attempt_later(lambda: backward([y])), root.grad
-
-    check_session(session)
+    root = leaf(3, dtype=torch.complex64)
+    x = lazy(root)
+    y = compile(f)(x)
+    yield y, x, root, y._is_view(), attempt_later(lambda: write(y))
+    yield y, x, root, attempt_later(lambda: backward([y])), root.grad
 
 
 @pytest.mark.parametrize("view", ["real", "imag", "view_as_real of the conjugate", "part"])

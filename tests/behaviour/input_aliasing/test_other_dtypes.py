@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.input_aliasing.common import BODIES, _double_first, _return_aliases, _write_both, _write_second
 
 
@@ -122,39 +122,35 @@ def test_bytes_of_bools_that_are_neither_zero_nor_one(inside):
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("write", [lambda t: t.zero_(), lambda t: t.copy_(torch.ones(1)), lambda t: t.add_(1)])
-def test_a_single_element_of_an_expanded_complex_tensor_is_read_as_real(write, trained: bool):
+@session
+def test_a_single_element_of_an_expanded_complex_tensor_is_read_as_real(compile, write, trained: bool):
     def f(x, y, z):
         write(y[1:])
         z.copy_(x)
 
-    def session(compile):
-        memory = torch.full((), 3, dtype=torch.complex64)
-        part = memory.real.requires_grad_(trained)
-        z = torch.zeros(())
-        compile(f)(part, memory.expand(2), z)
-        yield memory, z, part
-
-    check_session(session)
+    memory = torch.full((), 3, dtype=torch.complex64)
+    part = memory.real.requires_grad_(trained)
+    z = torch.zeros(())
+    compile(f)(part, memory.expand(2), z)
+    yield memory, z, part
 
 
-def test_a_conjugate_of_a_conjugate_whose_base_is_then_written():
+@session
+def test_a_conjugate_of_a_conjugate_whose_base_is_then_written(compile):
     """To autograd that is the same op twice, not a window: a gradient that comes by it is the one that was given."""
 
-    def session(compile):
-        base = leaf(2, dtype=torch.complex64).clone()
-        x = base.conj()
+    base = leaf(2, dtype=torch.complex64).clone()
+    x = base.conj()
 
-        def f(x):
-            v = x.conj()
-            x.zero_()
-            return v
+    def f(x):
+        v = x.conj()
+        x.zero_()
+        return v
 
-        y = compile(f)(x)
-        g = torch.ones_like(y).requires_grad_()
-        yield torch.autograd.grad(y, base, g)
-        yield y.is_conj(), y.grad_fn.name()
-
-    check_session(session)
+    y = compile(f)(x)
+    g = torch.ones_like(y).requires_grad_()
+    yield torch.autograd.grad(y, base, g)
+    yield y.is_conj(), y.grad_fn.name()
 
 
 def test_the_real_part_and_the_conjugate_of_a_complex_input_are_returned():
@@ -180,29 +176,25 @@ WRITES = {
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("kind", WIDE)
 @pytest.mark.parametrize("size", [4, 5])
-def test_a_view_of_wider_elements_is_written_in_memory_of_odd_size(size, kind, write, inside):
+@session
+def test_a_view_of_wider_elements_is_written_in_memory_of_odd_size(compile, size, kind, write, inside):
     def f(z, memory):
         z = WIDE[kind](memory) if inside else z
         WRITES[write](z)
         return z * 2, memory
 
-    def session(compile):
-        root = leaf(size)
-        memory = root.clone()
-        out, whole = compile(f)(WIDE[kind](memory), memory)
-        loss = out.real.sum() + whole.sum()
-        yield out, whole, attempt_later(lambda: torch.autograd.grad(loss, root))
-
-    check_session(session)
+    root = leaf(size)
+    memory = root.clone()
+    out, whole = compile(f)(WIDE[kind](memory), memory)
+    loss = out.real.sum() + whole.sum()
+    yield out, whole, attempt_later(lambda: torch.autograd.grad(loss, root))
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_complex_argument_in_a_storage_of_an_odd_number_of_reals_is_written(write):
-    def session(compile):
-        with torch.no_grad():
-            z = WIDE["complex"](plain(5))
-        weight = leaf(2, dtype=torch.complex64)
-        out, written = compile(lambda z, w: ((z * w), WRITES[write](z))[:2])(z, weight)
-        yield out, written, z, attempt_later(lambda: torch.autograd.grad(out.real.sum(), weight))
-
-    check_session(session)
+@session
+def test_a_complex_argument_in_a_storage_of_an_odd_number_of_reals_is_written(compile, write):
+    with torch.no_grad():
+        z = WIDE["complex"](plain(5))
+    weight = leaf(2, dtype=torch.complex64)
+    out, written = compile(lambda z, w: ((z * w), WRITES[write](z))[:2])(z, weight)
+    yield out, written, z, attempt_later(lambda: torch.autograd.grad(out.real.sum(), weight))

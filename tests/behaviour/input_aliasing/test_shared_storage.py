@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, attempt, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt, check, check_session, given, leaf, plain, session
 from tests.behaviour.input_aliasing.common import BODIES, of_detached, of_leaf, of_plain
 from tests.behaviour.shared import _write_first, of_non_leaf
 
@@ -22,12 +22,10 @@ def test_masked_fill_by_a_mask_that_the_fill_changes_is_refused():
 
 
 @pytest.mark.parametrize("mask", [lambda x: x, lambda x: x.view(-1)[:4].view(2, 2), lambda x: x.clone()[0]])
-def test_masked_fill_by_a_mask_in_the_same_storage_is_as_in_eager(mask):
-    def session(compile):
-        x = torch.tensor([False, True, False, False, False, True, False, False]).reshape(2, 2, 2)
-        yield attempt(lambda: compile(lambda x, mask: x.masked_fill_(mask, False))(x, mask(x))), x
-
-    check_session(session)
+@session
+def test_masked_fill_by_a_mask_in_the_same_storage_is_as_in_eager(compile, mask):
+    x = torch.tensor([False, True, False, False, False, True, False, False]).reshape(2, 2, 2)
+    yield attempt(lambda: compile(lambda x, mask: x.masked_fill_(mask, False))(x, mask(x))), x
 
 
 @pytest.mark.parametrize(
@@ -338,22 +336,20 @@ def test_running_statistics_that_share_memory_with_operands_of_batch_norm(operan
 
 @pytest.mark.parametrize("kept", ["both", "the view"])
 @pytest.mark.parametrize("unused", [lambda x: torch.nn.functional.avg_pool1d(x, 1), lambda x: x.view(-1)])
-def test_an_unused_view_of_an_argument_that_shares_storage_with_a_saved_one(unused, kept):
+@session
+def test_an_unused_view_of_an_argument_that_shares_storage_with_a_saved_one(compile, unused, kept):
     def f(x, y):
         a = torch.sin(x)
         unused(y)
         results = torch._foreach_mul([a, y], 2)
         return results if kept == "both" else results[1]
 
-    def session(compile):
-        whole = torch.arange(4.0)
-        x, y = whole[:1].detach().requires_grad_(), whole.view(2, 2).detach().requires_grad_()
-        out = compile(f)(x, y)
-        yield out
-        for t in [*out] if kept == "both" else [out]:
-            grads = torch.autograd.grad(
-                t, [x, y], torch.ones_like(t, requires_grad=True), allow_unused=True, create_graph=True,
-            )  # fmt: skip
-            yield grads
-
-    check_session(session)
+    whole = torch.arange(4.0)
+    x, y = whole[:1].detach().requires_grad_(), whole.view(2, 2).detach().requires_grad_()
+    out = compile(f)(x, y)
+    yield out
+    for t in [*out] if kept == "both" else [out]:
+        grads = torch.autograd.grad(
+            t, [x, y], torch.ones_like(t, requires_grad=True), allow_unused=True, create_graph=True,
+        )  # fmt: skip
+        yield grads

@@ -7,23 +7,21 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.input_aliasing.common import of_leaf
 from tests.behaviour.shared import grad
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @pytest.mark.parametrize("written", [0, 2])
-def test_the_version_of_an_argument_is_read_on_every_call(written: int):
-    def session(compile):
-        f = compile(lambda x: (x * 2, x._version))
-        for k in range(3):
-            x = plain(3)
-            for _ in range(written + k):
-                x.add_(1)
-            yield f(x)
-
-    check_session(session)
+@session
+def test_the_version_of_an_argument_is_read_on_every_call(compile, written: int):
+    f = compile(lambda x: (x * 2, x._version))
+    for k in range(3):
+        x = plain(3)
+        for _ in range(written + k):
+            x.add_(1)
+        yield f(x)
 
 
 def test_the_version_of_an_intermediate_is_that_of_eager():
@@ -91,71 +89,63 @@ def test_a_no_grad_view_of_a_leaf_is_written():
     check(f, of_leaf(lambda b: b, quiet))
 
 
-def test_a_view_argument_sliced_without_start_and_end():
+@session
+def test_a_view_argument_sliced_without_start_and_end(compile):
     """Of which autograd says that it began and ended nowhere; what eager raises is looked for among such views."""
 
     def f(x, y):
         return torch.gather(x, 0, torch.tensor([0])), y * 2
 
-    def session(compile):
-        a = leaf(1)
-        part = torch.ops.aten.slice.Tensor(a)
-        f_ = compile(f)
-        yield f_(a[:], part)
-        yield attempt_later(lambda: f_(a.unsqueeze(0), part))
-
-    check_session(session)
+    a = leaf(1)
+    part = torch.ops.aten.slice.Tensor(a)
+    f_ = compile(f)
+    yield f_(a[:], part)
+    yield attempt_later(lambda: f_(a.unsqueeze(0), part))
 
 
-def test_the_version_of_a_written_argument_increases_as_in_eager():
-    def session(compile):
-        def f(x, y, z):
-            x.add_(1)
-            x[0].mul_(2)
-            y.data.add_(1)
-            return x + y + z
+@session
+def test_the_version_of_a_written_argument_increases_as_in_eager(compile):
+    def f(x, y, z):
+        x.add_(1)
+        x[0].mul_(2)
+        y.data.add_(1)
+        return x + y + z
 
-        x, y, z = plain(3), plain(3), plain(3)
-        compile(f)(x, y, z)
-        yield x, y, z, [t._version > 0 for t in (x, y, z)]
-
-    check_session(session)
+    x, y, z = plain(3), plain(3), plain(3)
+    compile(f)(x, y, z)
+    yield x, y, z, [t._version > 0 for t in (x, y, z)]
 
 
-def test_a_second_call_with_a_no_grad_view_whose_base_the_first_wrote():
-    def session(compile):
-        f = compile(lambda x, y: x.mul_(2))
-        x = leaf(3) * 2
-        with torch.no_grad():
-            y = x.view(-1)
-        y.register_hook(lambda g: None) if y.requires_grad else None
-        for _ in range(2):
-            f(x, y)
-        yield x
-
-    check_session(session)
+@session
+def test_a_second_call_with_a_no_grad_view_whose_base_the_first_wrote(compile):
+    f = compile(lambda x, y: x.mul_(2))
+    x = leaf(3) * 2
+    with torch.no_grad():
+        y = x.view(-1)
+    y.register_hook(lambda g: None) if y.requires_grad else None
+    for _ in range(2):
+        f(x, y)
+    yield x
 
 
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("base_first", [False, True])
 @pytest.mark.parametrize("by", ["leaf", "view"])
-def test_a_leaf_view_is_written_together_with_its_base_that_already_has_a_history(by, base_first, hooked):
-    def session(compile):
-        x, w = plain(), leaf()
-        v = x.view(()).requires_grad_()
-        seen = []
-        if hooked:
-            v.register_hook(lambda g: seen.append(g.clone()))
+@session
+def test_a_leaf_view_is_written_together_with_its_base_that_already_has_a_history(compile, by, base_first, hooked):
+    x, w = plain(), leaf()
+    v = x.view(()).requires_grad_()
+    seen = []
+    if hooked:
+        v.register_hook(lambda g: seen.append(g.clone()))
 
-        def f(x, v, w):
-            x.copy_(w if by == "leaf" else v)
-            y = v.clone()
-            torch._foreach_neg_([x, v] if base_first else [v, x])
-            return y
+    def f(x, v, w):
+        x.copy_(w if by == "leaf" else v)
+        y = v.clone()
+        torch._foreach_neg_([x, v] if base_first else [v, x])
+        return y
 
-        y = compile(f)(x, v, w)
-        for t in (y, x, v):
-            yield attempt_later(lambda t=t: grad(t, [w, v], torch.ones_like(t)))
-        yield y, x, v, seen
-
-    check_session(session)
+    y = compile(f)(x, v, w)
+    for t in (y, x, v):
+        yield attempt_later(lambda t=t: grad(t, [w, v], torch.ones_like(t)))
+    yield y, x, v, seen

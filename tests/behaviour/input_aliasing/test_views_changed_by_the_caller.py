@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.shared import (
     _transposed_under_no_grad,
     _under_no_grad,
@@ -38,24 +38,22 @@ _AFTER_THE_CUT = {
 
 @pytest.mark.parametrize("use", _AFTER_THE_CUT.values(), ids=_AFTER_THE_CUT)
 @pytest.mark.parametrize("from_a_leaf", [False, True])
-def test_a_view_whose_base_the_caller_detached_in_place(use, from_a_leaf):
+@session
+def test_a_view_whose_base_the_caller_detached_in_place(compile, use, from_a_leaf):
     def f(x, v, y):
         use(x, v, y)
         return v * x.t()
 
-    def session(compile):
-        root, y = leaf(2, 3), leaf(2, 3, seed=1)
-        x = root.detach().requires_grad_() if from_a_leaf else root * 1
-        v = x.t()
-        x.detach_()
-        for _ in range(2):
-            out = attempt_later(lambda: compile(f)(x, v, y))
-            yield out, x, v
-            if isinstance(out, torch.Tensor):
-                yield attempt_later(lambda out=out: out.sum().backward(retain_graph=True))
-                yield root, y
-
-    check_session(session)
+    root, y = leaf(2, 3), leaf(2, 3, seed=1)
+    x = root.detach().requires_grad_() if from_a_leaf else root * 1
+    v = x.t()
+    x.detach_()
+    for _ in range(2):
+        out = attempt_later(lambda: compile(f)(x, v, y))
+        yield out, x, v
+        if isinstance(out, torch.Tensor):
+            yield attempt_later(lambda out=out: out.sum().backward(retain_graph=True))
+            yield root, y
 
 
 def views_and_sets(x):
@@ -138,22 +136,20 @@ def writes_the_base_alone(view, base):
     "part", [lambda b: b[:1], lambda b: b.view(-1, 1)[:1], lambda b: b[0]], ids=["slice", "view", "select"]
 )
 @pytest.mark.parametrize("written", [False, True], ids=["as made", "written before"])
-def test_a_view_argument_whose_base_the_caller_assigned_data_of_another_shape(function, shape, part, written):
-    def session(compile):
-        x = leaf(2)
-        base = x.clone()
-        if written:
-            base.mul_(2)
-        view = part(base)
-        base.data = plain(*shape, seed=1)
-        outputs = compile(function)(view, base)
-        yield view, base, outputs
-        for t in [*([outputs] if isinstance(outputs, torch.Tensor) else outputs), view, base]:
-            if t.requires_grad:
-                found = attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [x], retain_graph=True))
-                yield "raised" if isinstance(found, Raised) else found  # messages name nodes
-
-    check_session(session)
+@session
+def test_a_view_argument_whose_base_the_caller_assigned_data_of_another_shape(compile, function, shape, part, written):
+    x = leaf(2)
+    base = x.clone()
+    if written:
+        base.mul_(2)
+    view = part(base)
+    base.data = plain(*shape, seed=1)
+    outputs = compile(function)(view, base)
+    yield view, base, outputs
+    for t in [*([outputs] if isinstance(outputs, torch.Tensor) else outputs), view, base]:
+        if t.requires_grad:
+            found = attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [x], retain_graph=True))
+            yield "raised" if isinstance(found, Raised) else found  # messages name nodes
 
 
 def _base_gone(base, view):
@@ -183,27 +179,25 @@ _WRITTEN_APART = {
 @pytest.mark.parametrize("write", _WRITTEN_APART.values(), ids=_WRITTEN_APART)
 @pytest.mark.parametrize("apart", [_base_gone, _view_gone, _to_the_same_storage])
 @pytest.mark.parametrize("used", ["nothing", "products", "views", "the view alone"])
-def test_a_view_that_the_caller_moved_apart_from_its_base_is_still_its_view(apart, write, used):
+@session
+def test_a_view_that_the_caller_moved_apart_from_its_base_is_still_its_view(compile, apart, write, used):
     def f(base, view):
         write(base, view)
         if used == "products":
             return base * 3, view * 5
         return (base[0], view[0]) if used == "views" else None
 
-    def session(compile):
-        compiled = compile(lambda view: f(view, view)) if used == "the view alone" else compile(f)
-        for _ in range(2):
-            root = leaf(2, 3)
-            base = root * 3
-            view = base.t()
-            apart(base, view)
-            out = compiled(view) if used == "the view alone" else compiled(base, view)
-            yield base, view, out
-            for t in (base, view, *(out or ())):
-                gradient = torch.full_like(t, 2)
-                yield attempt_later(functools.partial(torch.autograd.grad, t, root, gradient, retain_graph=True))
-
-    check_session(session)
+    compiled = compile(lambda view: f(view, view)) if used == "the view alone" else compile(f)
+    for _ in range(2):
+        root = leaf(2, 3)
+        base = root * 3
+        view = base.t()
+        apart(base, view)
+        out = compiled(view) if used == "the view alone" else compiled(base, view)
+        yield base, view, out
+        for t in (base, view, *(out or ())):
+            gradient = torch.full_like(t, 2)
+            yield attempt_later(functools.partial(torch.autograd.grad, t, root, gradient, retain_graph=True))
 
 
 def _give_data(t, data):
@@ -279,15 +273,13 @@ def test_equal_views_by_other_ops_get_specializations_of_their_own():
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_a_real_or_conjugate_view_is_reshaped_again_by_each_call(view):
-    def session(compile):
-        root = leaf(2, 2, dtype=torch.complex64)
-        base = root * 1
-        v = view(base)
-        f = compile(lambda v: v.unsqueeze_(0) * 2)
-        for _ in range(3):
-            out = f(v)
-            yield out, v, base
-            yield torch.autograd.grad(out.abs().sum(), [root], retain_graph=True)
-
-    check_session(session)
+@session
+def test_a_real_or_conjugate_view_is_reshaped_again_by_each_call(compile, view):
+    root = leaf(2, 2, dtype=torch.complex64)
+    base = root * 1
+    v = view(base)
+    f = compile(lambda v: v.unsqueeze_(0) * 2)
+    for _ in range(3):
+        out = f(v)
+        yield out, v, base
+        yield torch.autograd.grad(out.abs().sum(), [root], retain_graph=True)

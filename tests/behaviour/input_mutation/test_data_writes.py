@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, backward, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, attempt, backward, check, given, leaf, non_leaf, plain, session
 
 _FACTORIES = {
     "arange": lambda x: torch.arange(3, out=x),
@@ -29,29 +29,25 @@ _FACTORIES = {
 @pytest.mark.filterwarnings("ignore:An output with one or more elements")
 @pytest.mark.parametrize("shape", [(3,), (0,), (2,), (2, 3), (3, 3)])
 @pytest.mark.parametrize("function", _FACTORIES.values(), ids=_FACTORIES.keys())
-def test_factories_with_out_write_and_resize_an_argument(function: Any, shape: tuple[int, ...]):
-    def session(compile):
-        f = compile(function)
-        for k in range(2):
-            torch.manual_seed(k)
-            x = plain(*shape)
-            alias = x.view(-1) if x.numel() else x
-            out = f(x)
-            yield out is x, out, alias, torch.rand(1)
-
-    check_session(session)
+@session
+def test_factories_with_out_write_and_resize_an_argument(compile, function: Any, shape: tuple[int, ...]):
+    f = compile(function)
+    for k in range(2):
+        torch.manual_seed(k)
+        x = plain(*shape)
+        alias = x.view(-1) if x.numel() else x
+        out = f(x)
+        yield out is x, out, alias, torch.rand(1)
 
 
-def test_masked_fill_of_a_bool_tensor_with_a_complex_number():
+@session
+def test_masked_fill_of_a_bool_tensor_with_a_complex_number(compile):
     def f(x):
         mask = torch.logical_not(x)
         return mask.masked_fill_(mask, complex(1.0, 2.0))
 
-    def session(compile):
-        for x in (plain(3), torch.zeros(3)):
-            yield compile(f)(x)
-
-    check_session(session)
+    for x in (plain(3), torch.zeros(3)):
+        yield compile(f)(x)
 
 
 def test_an_input_written_through_itself():
@@ -90,18 +86,16 @@ def test_a_mutated_non_leaf_returned_and_differentiated():
     check(f, make)
 
 
-def test_the_gradient_of_a_mutated_non_leaf_flows_through_the_mutation_alone():
+@session
+def test_the_gradient_of_a_mutated_non_leaf_flows_through_the_mutation_alone(compile):
     def f(x):
         x.mul_(5)
 
-    def session(compile):
-        root = leaf(3)
-        x = root * 2
-        yield compile(f)(x), x
-        backward([x * 3])
-        yield root, x
-
-    check_session(session)
+    root = leaf(3)
+    x = root * 2
+    yield compile(f)(x), x
+    backward([x * 3])
+    yield root, x
 
 
 def test_a_write_to_a_leaf_that_requires_grad_is_eagers_error():
@@ -124,17 +118,15 @@ def test_a_buffer_requires_grad_after_a_write_from_a_leaf():
     check(f, lambda: given(plain(3), leaf(3, seed=1)))
 
 
-def test_a_buffer_written_from_a_leaf_and_not_returned():
+@session
+def test_a_buffer_written_from_a_leaf_and_not_returned(compile):
     def f(buffer, x):
         buffer.mul_(x)
 
-    def session(compile):
-        buffer, x = plain(3), leaf(3, seed=1)
-        yield compile(f)(buffer, x), buffer
-        backward([buffer * 2])
-        yield buffer, x
-
-    check_session(session)
+    buffer, x = plain(3), leaf(3, seed=1)
+    yield compile(f)(buffer, x), buffer
+    backward([buffer * 2])
+    yield buffer, x
 
 
 @pytest.mark.parametrize(
@@ -239,18 +231,16 @@ def test_a_non_leaf_written_repeatedly():
     check(f, make)
 
 
-def test_a_copy_into_an_input_replaces_its_history():
+@session
+def test_a_copy_into_an_input_replaces_its_history(compile):
     def f(x, y):
         x.copy_(y)
 
-    def session(compile):
-        root, y = leaf(3), leaf(3, seed=1)
-        x = root * 2
-        compile(f)(x, y)
-        backward([x])
-        yield root, x, y
-
-    check_session(session)
+    root, y = leaf(3), leaf(3, seed=1)
+    x = root * 2
+    compile(f)(x, y)
+    backward([x])
+    yield root, x, y
 
 
 def test_a_write_of_another_dtype_and_of_a_broadcast():
@@ -321,7 +311,8 @@ def test_an_error_of_a_write_is_eagers_and_keeps_the_writes_before_it():
     check(lambda x, y: (x.mul_(2), x.add_(y)), lambda: given(plain(3).int(), plain(3)))
 
 
-def test_the_error_of_a_write_to_a_leaf_may_be_caught_inside():
+@session
+def test_the_error_of_a_write_to_a_leaf_may_be_caught_inside(compile):
     def f(x):
         try:
             x.add_(1)
@@ -329,11 +320,8 @@ def test_the_error_of_a_write_to_a_leaf_may_be_caught_inside():
             return x * 2
         return x * 3
 
-    def session(compile):
-        x = leaf(3)
-        yield attempt(lambda: compile(f)(x)), x
-
-    check_session(session)
+    x = leaf(3)
+    yield attempt(lambda: compile(f)(x)), x
 
 
 def test_gradients_use_the_history_that_an_input_had_when_it_was_used():
@@ -350,17 +338,15 @@ def test_gradients_use_the_history_that_an_input_had_when_it_was_used():
     check(f, make)
 
 
-def test_the_grad_of_an_input_stays_when_the_input_is_written():
-    def session(compile):
-        f = compile(lambda x: x.mul_(2))
-        x = leaf(3) * 2
-        f(x).sum().backward(inputs=[x])
-        x.mul_(2)
-        kept = x.grad
-        f(x)
-        yield x, x.grad, x.grad is kept
-
-    check_session(session)
+@session
+def test_the_grad_of_an_input_stays_when_the_input_is_written(compile):
+    f = compile(lambda x: x.mul_(2))
+    x = leaf(3) * 2
+    f(x).sum().backward(inputs=[x])
+    x.mul_(2)
+    kept = x.grad
+    f(x)
+    yield x, x.grad, x.grad is kept
 
 
 _TOO_LARGE = {
@@ -393,10 +379,8 @@ def test_an_operand_too_large_for_the_written_tensor_is_eagers_error(write, caug
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64], ids=str)
 @pytest.mark.parametrize("number", [complex(2, 0), complex(0, 1)], ids=str)
-def test_masked_fill_of_any_dtype_with_a_complex_number(dtype, number):
-    def session(compile):
-        for fill in (torch.Tensor.masked_fill, torch.Tensor.masked_fill_):
-            x, mask = plain(3).to(dtype), torch.tensor([True, False, True], device=plain(1).device)
-            yield attempt(lambda fill=fill, x=x, mask=mask: compile(lambda x, m: fill(x * 1, m, number))(x, mask))
-
-    check_session(session)
+@session
+def test_masked_fill_of_any_dtype_with_a_complex_number(compile, dtype, number):
+    for fill in (torch.Tensor.masked_fill, torch.Tensor.masked_fill_):
+        x, mask = plain(3).to(dtype), torch.tensor([True, False, True], device=plain(1).device)
+        yield attempt(lambda fill=fill, x=x, mask=mask: compile(lambda x, m: fill(x * 1, m, number))(x, mask))

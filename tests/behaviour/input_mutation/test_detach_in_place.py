@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, attempt, attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.shared import MAKERS, VIEWS, _non_leaf
 from tests.behaviour.wrappers import two
 
@@ -242,25 +242,24 @@ def test_detach_in_place_of_a_view_of_a_plain_tensor_is_eagers_error(told, grad)
 
 @pytest.mark.parametrize("write", [lambda x, v: x.zero_(), lambda x, v: v.zero_(), lambda x, v: None])
 @pytest.mark.parametrize("make", [plain, leaf, lambda *shape: leaf(*shape) * 1], ids=["plain", "leaf", "history"])
-def test_detach_in_place_of_a_view_in_inference_mode_does_nothing(make, write):
+@session
+def test_detach_in_place_of_a_view_in_inference_mode_does_nothing(compile, make, write):
     def f(x):
         v = x.t()
         v.detach_()
         write(x, v)
         return v
 
-    def session(compile):
-        x = make(2, 3)
-        with torch.inference_mode():
-            v = compile(f)(x)
-        yield x, v
-
-    check_session(session)
+    x = make(2, 3)
+    with torch.inference_mode():
+        v = compile(f)(x)
+    yield x, v
 
 
 @pytest.mark.parametrize("reshape", [False, True])
 @pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
-def test_detach_in_place_twice_takes_effect_at_the_first(make, reshape):
+@session
+def test_detach_in_place_twice_takes_effect_at_the_first(compile, make, reshape):
     def f(x):
         x.detach_()
         v = x.t()
@@ -269,11 +268,8 @@ def test_detach_in_place_twice_takes_effect_at_the_first(make, reshape):
         x.detach_()
         return v, v * 2
 
-    def session(compile):
-        x = make(2, 2)
-        yield compile(f)(x), x
-
-    check_session(session)
+    x = make(2, 2)
+    yield compile(f)(x), x
 
 
 @pytest.mark.parametrize("kind", [lambda: given(leaf(2, 3)), lambda: non_leaf(2, 3)], ids=["leaf", "no leaf"])
@@ -298,7 +294,8 @@ def test_detach_in_place_under_inference_mode_does_nothing():
 
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("written", ["nothing", "base before", "base after", "view after"])
-def test_detach_of_a_view_in_a_call_under_inference_mode(requires_grad, written):
+@session
+def test_detach_of_a_view_in_a_call_under_inference_mode(compile, requires_grad, written):
     def f(x):
         v = x.t()
         if written == "base before":
@@ -310,13 +307,10 @@ def test_detach_of_a_view_in_a_call_under_inference_mode(requires_grad, written)
             v.zero_()
         return v, v * 2
 
-    def session(compile):
-        x = plain(3, 2).requires_grad_(requires_grad)
-        with torch.inference_mode():
-            v, y = compile(f)(x)
-        yield v, y, attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.grad_fn), v._base is x
-
-    check_session(session)
+    x = plain(3, 2).requires_grad_(requires_grad)
+    with torch.inference_mode():
+        v, y = compile(f)(x)
+    yield v, y, attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.grad_fn), v._base is x
 
 
 def ragged_view(grad):
@@ -340,19 +334,17 @@ MADE_VIEWS = {
 @pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad], ids=["grad", "no_grad"])
 @pytest.mark.parametrize("detach", [torch.Tensor.detach_, torch.detach_], ids=["method", "function"])
 @pytest.mark.parametrize("make", MADE_VIEWS.values(), ids=MADE_VIEWS)
-def test_detach_of_plain_wrapper_and_jagged_arguments_and_their_views(make, detach, around):
+@session
+def test_detach_of_plain_wrapper_and_jagged_arguments_and_their_views(compile, make, detach, around):
     """Eager refuses it of views, whether they require grad or not."""
 
-    def session(compile):
-        def function(x):
-            with around():
-                detach(x)
-            return x
+    def function(x):
+        with around():
+            detach(x)
+        return x
 
-        x = make()
-        yield attempt(lambda: compile(function)(x)), x
-
-    check_session(session)
+    x = make()
+    yield attempt(lambda: compile(function)(x)), x
 
 
 def test_detach_of_an_intermediate_by_the_function_torch_detach():
@@ -364,18 +356,16 @@ def test_detach_of_an_intermediate_by_the_function_torch_detach():
     check(function, lambda: (leaf(3),))
 
 
-def test_detach_of_an_argument_with_retain_grad_and_a_write_through_a_view():
+@session
+def test_detach_of_an_argument_with_retain_grad_and_a_write_through_a_view(compile):
     def f(x):
         x.retain_grad()
         total = x.sum()
         x.detach_()
         x[0] = total
 
-    def session(compile):
-        x, compiled = leaf(3), compile(f)
-        for _ in range(3):
-            compiled(x)
-            yield x, x.retains_grad, x.grad
-            yield torch.autograd.grad((x * 2).sum(), x, retain_graph=True), x.grad
-
-    check_session(session)
+    x, compiled = leaf(3), compile(f)
+    for _ in range(3):
+        compiled(x)
+        yield x, x.retains_grad, x.grad
+        yield torch.autograd.grad((x * 2).sum(), x, retain_graph=True), x.grad

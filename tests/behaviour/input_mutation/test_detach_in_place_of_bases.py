@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.input_mutation.common import RESHAPES
 from tests.behaviour.shared import CHANGES
 
@@ -17,22 +17,20 @@ def change(request: pytest.FixtureRequest):
 
 @pytest.mark.parametrize("part", [torch.view_as_real, lambda x: x.imag, lambda x: x[:1]])
 @pytest.mark.parametrize("change", [lambda v: v.unsqueeze_(0), lambda v: v.squeeze_(), lambda v: v.as_strided_((), ())])
-def test_a_view_reshaped_in_place_before_its_base_is_detached_in_place(part, change):
+@session
+def test_a_view_reshaped_in_place_before_its_base_is_detached_in_place(compile, part, change):
     def f(view, x):
         change(view)
         x.detach_()
         return view * 2
 
-    def session(compile):
-        root = leaf(1, dtype=torch.complex64)
-        x = root.clone()
-        view = part(x)
-        y = compile(f)(view, x)
-        yield x, view, y
-        yield attempt_later((y.real.sum() + view.real.sum()).backward)
-        yield root
-
-    check_session(session)
+    root = leaf(1, dtype=torch.complex64)
+    x = root.clone()
+    view = part(x)
+    y = compile(f)(view, x)
+    yield x, view, y
+    yield attempt_later((y.real.sum() + view.real.sum()).backward)
+    yield root
 
 
 def test_a_no_grad_view_whose_base_is_detached_in_place_and_moved():
@@ -73,7 +71,8 @@ _AFTER_CUT = {
 @pytest.mark.parametrize("view", _VIEWS_OF_COMPLEX.values(), ids=_VIEWS_OF_COMPLEX)
 @pytest.mark.parametrize("since", _AFTER_CUT.values(), ids=_AFTER_CUT)
 @pytest.mark.parametrize("used", [False, True])
-def test_a_view_of_an_intermediate_keeps_its_history_when_the_base_is_detached(used, since, view):
+@session
+def test_a_view_of_an_intermediate_keeps_its_history_when_the_base_is_detached(compile, used, since, view):
     """Be it told to require grad afterwards, and be the view one of a view that nobody else needs."""
 
     def function(x):
@@ -83,13 +82,10 @@ def test_a_view_of_an_intermediate_keeps_its_history_when_the_base_is_detached(u
         made.detach_()
         return part, other, since(made), made
 
-    def session(compile):
-        x = leaf(2, 2)
-        part, *others = compile(function)(x)
-        yield part, others
-        yield torch.autograd.grad([t.sum().abs() for t in (part, others[0]) if t is not None], [x], allow_unused=True)
-
-    check_session(session)
+    x = leaf(2, 2)
+    part, *others = compile(function)(x)
+    yield part, others
+    yield torch.autograd.grad([t.sum().abs() for t in (part, others[0]) if t is not None], [x], allow_unused=True)
 
 
 def test_detach_in_place_with_a_view_made_before():
@@ -153,7 +149,8 @@ _WRITES_TO_BASE = {
 @pytest.mark.parametrize("since", _SINCE.values(), ids=_SINCE)
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("seen", [0, 1, 2])
-def test_detach_in_place_of_a_written_argument_whose_view_is_an_argument(seen, trained, since, write):
+@session
+def test_detach_in_place_of_a_written_argument_whose_view_is_an_argument(compile, seen, trained, since, write):
     """The view, an argument too, keeps its history; where the base was written since, that leads nowhere."""
 
     def function(x, y, view):
@@ -164,22 +161,20 @@ def test_detach_in_place_of_a_written_argument_whose_view_is_an_argument(seen, t
         since(x, y, view)
         return x[0] if seen == 2 else made
 
-    def session(compile):
-        root, y = leaf(2, 2), leaf(2, 2, seed=1)
-        x = root * 2 if trained else plain(2, 2, seed=2)
-        view = x.t()
-        made = compile(function)(x, y, view)
-        yield x, view, made
-        for t in (view, made):
-            wanted = [y, root]
-            yield attempt_later(lambda t=t, wanted=wanted: torch.autograd.grad(t.sum(), wanted, allow_unused=True))
-
-    check_session(session)
+    root, y = leaf(2, 2), leaf(2, 2, seed=1)
+    x = root * 2 if trained else plain(2, 2, seed=2)
+    view = x.t()
+    made = compile(function)(x, y, view)
+    yield x, view, made
+    for t in (view, made):
+        wanted = [y, root]
+        yield attempt_later(lambda t=t, wanted=wanted: torch.autograd.grad(t.sum(), wanted, allow_unused=True))
 
 
 @pytest.mark.parametrize("reshape", RESHAPES.values(), ids=RESHAPES)
 @pytest.mark.parametrize("view", [lambda v: v.unsqueeze(0), lambda v: v[..., :1], lambda v: v.clone()])
-def test_a_view_of_a_view_reshaped_in_place_before_its_base_is_detached(view, reshape):
+@session
+def test_a_view_of_a_view_reshaped_in_place_before_its_base_is_detached(compile, view, reshape):
     """To repeat the change would be one of a view of a leaf."""
 
     def f(x):
@@ -189,14 +184,11 @@ def test_a_view_of_a_view_reshaped_in_place_before_its_base_is_detached(view, re
         base.detach_()
         return base, view(part)
 
-    def session(compile):
-        x = leaf(3, 3)
-        base, out = compile(f)(x)
-        yield base, out
-        out.sum().backward()
-        yield x.grad, attempt_later(lambda: base.add_(1)), base
-
-    check_session(session)
+    x = leaf(3, 3)
+    base, out = compile(f)(x)
+    yield base, out
+    out.sum().backward()
+    yield x.grad, attempt_later(lambda: base.add_(1)), base
 
 
 PARTS = {"chunk": lambda x: x.chunk(3)[0], "unbind": lambda x: x.unbind()[0], "slice": lambda x: x[:2]}
@@ -211,18 +203,16 @@ LATER = {
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("make", [leaf, non_leaf], ids=["leaf", "non-leaf"])
-def test_a_part_of_a_no_grad_view_whose_base_was_detached_in_place(make, part, later):
+@session
+def test_a_part_of_a_no_grad_view_whose_base_was_detached_in_place(compile, make, part, later):
     def f(x, y):
         y.detach_()
         made = PARTS[part](x)
         LATER[later](x, y)
         return made, made.view(-1), x.t()
 
-    def session(compile):
-        y = make(3)
-        y = y.args[0] if isinstance(y, Given) else y
-        with torch.no_grad():
-            x = y.t()
-        yield compile(f)(x, y), x, y
-
-    check_session(session)
+    y = make(3)
+    y = y.args[0] if isinstance(y, Given) else y
+    with torch.no_grad():
+        x = y.t()
+    yield compile(f)(x, y), x, y

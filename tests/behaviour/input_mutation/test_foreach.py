@@ -5,66 +5,60 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
 
 
 @pytest.mark.parametrize("given_twice", ["view", "base", "view and base"])
-def test_foreach_writes_a_list_with_the_base_or_the_view_twice(given_twice: str):
+@session
+def test_foreach_writes_a_list_with_the_base_or_the_view_twice(compile, given_twice: str):
     def f(x, view):
         tensors = {"view": [view, view], "base": [x, x], "view and base": [view, x, x]}[given_twice]
         torch._foreach_mul_(tensors, 2)
         return x * 1, view * 1, x.view(2, 2)
 
-    def session(compile):
-        source = leaf(4)
-        x = source * 1
-        view = x[1:]
-        out = compile(f)(x, view)
-        yield out, x, view
-        for y in (*out, x, view):
-            yield torch.autograd.grad([y.sum()], [source], retain_graph=True)
-
-    check_session(session)
+    source = leaf(4)
+    x = source * 1
+    view = x[1:]
+    out = compile(f)(x, view)
+    yield out, x, view
+    for y in (*out, x, view):
+        yield torch.autograd.grad([y.sum()], [source], retain_graph=True)
 
 
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[0], lambda x: x.view(4)], ids=["t", "row", "view"])
 @pytest.mark.parametrize("write", [torch._foreach_sin_, lambda ts: torch._foreach_mul_(ts, 3)], ids=["sin", "mul"])
-def test_foreach_writes_a_list_of_equal_views(view, write):
+@session
+def test_foreach_writes_a_list_of_equal_views(compile, view, write):
     def f(*views):
         write(list(views))
         return views[0].clone(), views[1].view_as(views[1])
 
-    def session(compile):
-        compiled = compile(f)
-        for n in (2, 3, 4):
-            source = leaf(2, 2)
-            x = source * 1
-            views = [view(x) for _ in range(n)]
-            out = compiled(*views)
-            yield out, views, x
-            for y in (*out, *views, x):
-                for of in (source, x):
-                    yield torch.autograd.grad([y.sum()], [of], retain_graph=True, allow_unused=True)
-
-    check_session(session)
+    compiled = compile(f)
+    for n in (2, 3, 4):
+        source = leaf(2, 2)
+        x = source * 1
+        views = [view(x) for _ in range(n)]
+        out = compiled(*views)
+        yield out, views, x
+        for y in (*out, *views, x):
+            for of in (source, x):
+                yield torch.autograd.grad([y.sum()], [of], retain_graph=True, allow_unused=True)
 
 
-def test_foreach_writes_a_list_with_a_real_part_twice():
+@session
+def test_foreach_writes_a_list_with_a_real_part_twice(compile):
     def f(x, part):
         torch._foreach_abs_([part, part])
         return part, x
 
-    def session(compile):
-        compiled = compile(f)
-        source = leaf(3, dtype=torch.complex64)
-        x = source * 1
-        part = x.real
-        for _ in range(2):
-            out = compiled(x, part)
-            grads = [torch.ones_like(y) for y in out]
-            yield out, torch.autograd.grad(out, [source, x, part], grads, retain_graph=True)
-
-    check_session(session)
+    compiled = compile(f)
+    source = leaf(3, dtype=torch.complex64)
+    x = source * 1
+    part = x.real
+    for _ in range(2):
+        out = compiled(x, part)
+        grads = [torch.ones_like(y) for y in out]
+        yield out, torch.autograd.grad(out, [source, x, part], grads, retain_graph=True)
 
 
 def test_foreach_writes_a_list_with_an_intermediate_twice():
@@ -78,39 +72,35 @@ def test_foreach_writes_a_list_with_an_intermediate_twice():
 
 
 @pytest.mark.parametrize("reshape", [lambda x: None, lambda x: x.t_(), lambda x: x.unsqueeze_(0)])
-def test_foreach_writes_a_view_twice_whose_base_was_reshaped_in_place(reshape):
+@session
+def test_foreach_writes_a_view_twice_whose_base_was_reshaped_in_place(compile, reshape):
     def f(x):
         view = x.as_strided((2,), (1,))
         reshape(x)
         torch._foreach_mul_([view, view], 2)
         return view
 
-    def session(compile):
-        source = leaf(2, 3)
-        x = source * 1
-        argument = x[0:0]
-        out = compile(f)(argument)
-        yield out, argument, x
-        for y in (out, x):
-            yield torch.autograd.grad([y.sum()], [source], retain_graph=True)
-
-    check_session(session)
+    source = leaf(2, 3)
+    x = source * 1
+    argument = x[0:0]
+    out = compile(f)(argument)
+    yield out, argument, x
+    for y in (out, x):
+        yield torch.autograd.grad([y.sum()], [source], retain_graph=True)
 
 
 @pytest.mark.parametrize("view", [torch.real, lambda x: x.t(), torch.conj], ids=["real", "t", "conj"])
-def test_foreach_reads_a_view_whose_base_was_detached_in_place(view):
+@session
+def test_foreach_reads_a_view_whose_base_was_detached_in_place(compile, view):
     def f(x, y, z):
         x.detach_()
         return torch._foreach_mul([y], [z])
 
-    def session(compile):
-        x, z = leaf(2, 3, dtype=torch.complex64), leaf(dtype=torch.float32)
-        y = view(x)
-        (out,) = compile(f)(x, y, z)
-        yield out, x, y
-        yield attempt_later(lambda: torch.autograd.grad(out, [y, z], torch.ones_like(out)))
-
-    check_session(session)
+    x, z = leaf(2, 3, dtype=torch.complex64), leaf(dtype=torch.float32)
+    y = view(x)
+    (out,) = compile(f)(x, y, z)
+    yield out, x, y
+    yield attempt_later(lambda: torch.autograd.grad(out, [y, z], torch.ones_like(out)))
 
 
 def test_foreach_and_out_variants_write_inputs():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["before", "before and after"])
@@ -30,18 +30,16 @@ def test_requires_grad_of_a_detached_alias_of_an_input():
     check(f, lambda: given(leaf(4)))
 
 
-def test_a_leaf_made_inside_gets_its_grad():
+@session
+def test_a_leaf_made_inside_gets_its_grad(compile):
     def f(x):
         y = (x * 2).detach().requires_grad_()
         return y, y * y
 
-    def session(compile):
-        x = leaf(3)
-        y, z = compile(f)(x)
-        backward([z])
-        yield x, y, z, y.grad
-
-    check_session(session)
+    x = leaf(3)
+    y, z = compile(f)(x)
+    backward([z])
+    yield x, y, z, y.grad
 
 
 def test_a_leaf_made_inside_of_which_an_alias_is_returned():
@@ -81,7 +79,8 @@ def test_a_view_made_before_an_intermediate_requires_grad():
 
 @pytest.mark.parametrize("make", [lambda x: x.detach(), lambda x: x * 2, lambda x: x[1:]], ids=["alias", "new", "part"])
 @pytest.mark.parametrize("again", [True, False])
-def test_a_leaf_made_inside_stops_requiring_grad(make, again):
+@session
+def test_a_leaf_made_inside_stops_requiring_grad(compile, make, again):
     def f(x):
         with torch.no_grad():
             v = make(x)
@@ -91,14 +90,11 @@ def test_a_leaf_made_inside_stops_requiring_grad(make, again):
         v.requires_grad_(False)
         return v, y, before, v * 2
 
-    def session(compile):
-        v, y, before, after = compile(f)(plain(3))
-        yield v, y, before, after
-        v.requires_grad_(again)
-        backward([y])
-        yield v, v.grad
-
-    check_session(session)
+    v, y, before, after = compile(f)(plain(3))
+    yield v, y, before, after
+    v.requires_grad_(again)
+    backward([y])
+    yield v, v.grad
 
 
 @pytest.mark.parametrize("out", [torch.zeros_like, lambda v: torch.zeros_like(v)[1:], lambda v: torch.zeros(2, 2)])
@@ -156,44 +152,38 @@ LEAVES = {
 @pytest.mark.parametrize("program", [accumulated, assigned, a_part, beside_others, of_two, put_into_an_argument])
 @pytest.mark.parametrize("made", LEAVES)
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_a_backward_accumulates_into_the_returned_grad_of_a_leaf_made_inside(program, made, create_graph):
-    def session(compile):
-        compiled = compile(lambda x, y: program(LEAVES[made](x), y))
-        for _ in range(2):
-            x, y = plain(3), leaf(3, seed=1)
-            out = compiled(x, y)
-            out = out if isinstance(out, (tuple, list)) else (out,)
-            backward(out[:1], retain_graph=True, create_graph=create_graph)
-            yield out, x, y
-            yield attempt_later(lambda out=out: backward(out)), out, x, y
-            x.mul_(2)
-            yield out, x, y
-
-    check_session(session)
-
-
-def test_autograd_grad_does_not_accumulate_into_a_leaf_made_inside():
-    def session(compile):
+@session
+def test_a_backward_accumulates_into_the_returned_grad_of_a_leaf_made_inside(compile, program, made, create_graph):
+    compiled = compile(lambda x, y: program(LEAVES[made](x), y))
+    for _ in range(2):
         x, y = plain(3), leaf(3, seed=1)
-        out = compile(lambda x, y: accumulated(x.detach().requires_grad_(), y))(x, y)
-        yield torch.autograd.grad(out, y, torch.ones(3), create_graph=True), out, y.grad
-
-    check_session(session)
-
-
-def test_a_returned_grad_without_history_is_not_accumulated_into():
-    def session(compile):
-        def f(x, y):
-            w = x.detach().requires_grad_()
-            (w**3 * y).sum().backward()
-            return w.grad, x * y
-
-        x, y = plain(3), leaf(3, seed=1)
-        out = compile(f)(x, y)
-        backward(out[1:])
+        out = compiled(x, y)
+        out = out if isinstance(out, (tuple, list)) else (out,)
+        backward(out[:1], retain_graph=True, create_graph=create_graph)
+        yield out, x, y
+        yield attempt_later(lambda out=out: backward(out)), out, x, y
+        x.mul_(2)
         yield out, x, y
 
-    check_session(session)
+
+@session
+def test_autograd_grad_does_not_accumulate_into_a_leaf_made_inside(compile):
+    x, y = plain(3), leaf(3, seed=1)
+    out = compile(lambda x, y: accumulated(x.detach().requires_grad_(), y))(x, y)
+    yield torch.autograd.grad(out, y, torch.ones(3), create_graph=True), out, y.grad
+
+
+@session
+def test_a_returned_grad_without_history_is_not_accumulated_into(compile):
+    def f(x, y):
+        w = x.detach().requires_grad_()
+        (w**3 * y).sum().backward()
+        return w.grad, x * y
+
+    x, y = plain(3), leaf(3, seed=1)
+    out = compile(f)(x, y)
+    backward(out[1:])
+    yield out, x, y
 
 
 SHAPES = [(), (1,), (2,), (1, 2), (2, 2), (0,)]
@@ -202,7 +192,8 @@ SHAPES = [(), (1,), (2,), (1, 2), (2, 2), (0,)]
 @pytest.mark.parametrize("then", SHAPES, ids=str)
 @pytest.mark.parametrize("first", SHAPES, ids=str)
 @pytest.mark.parametrize("use", [lambda t: t.clone(), lambda t: t.unsqueeze(0) * 2], ids=["clone", "view"])
-def test_a_leaf_made_inside_is_given_data_of_another_shape_after_it_was_used(use, first, then):
+@session
+def test_a_leaf_made_inside_is_given_data_of_another_shape_after_it_was_used(compile, use, first, then):
     """What its gradients arrive at was made for the shape that it had."""
 
     def f(x, y):
@@ -211,10 +202,7 @@ def test_a_leaf_made_inside_is_given_data_of_another_shape_after_it_was_used(use
         made.data = y
         return made, before, made * 3
 
-    def session(compile):
-        made, before, after = compile(f)(plain(*first), plain(*then, seed=1))
-        for t in (made, before, after):
-            found = attempt_later(lambda t=t: torch.autograd.grad(t.sum(), made, retain_graph=True))
-            yield t, type(found), found if isinstance(found, tuple) else found.type
-
-    check_session(session)
+    made, before, after = compile(f)(plain(*first), plain(*then, seed=1))
+    for t in (made, before, after):
+        found = attempt_later(lambda t=t: torch.autograd.grad(t.sum(), made, retain_graph=True))
+        yield t, type(found), found if isinstance(found, tuple) else found.type

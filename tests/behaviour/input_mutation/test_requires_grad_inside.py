@@ -6,18 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same
-from tests.behaviour.harness import (
-    Given,
-    Raised,
-    attempt,
-    attempt_later,
-    check,
-    check_session,
-    given,
-    leaf,
-    non_leaf,
-    plain,
-)
+from tests.behaviour.harness import Given, Raised, attempt, attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.input_mutation.common import leaf_that_is_a_view
 from tests.behaviour.shared import GRAD_MODES, VIEWS, leafness
 
@@ -121,23 +110,21 @@ def test_a_view_of_a_view_made_before_the_argument_requires_grad():
     check(f, lambda: given(plain(3, 2)))
 
 
-def test_a_used_leaf_that_stops_requiring_grad_and_is_then_written():
+@session
+def test_a_used_leaf_that_stops_requiring_grad_and_is_then_written(compile):
     def f(x):
         largest, _ = torch.max(x, -1)
         x.requires_grad = False
         x[[0]] = largest  # gradients that come to the leaf that it was must not end the process
         return largest, x
 
-    def session(compile):
-        for order in ((0,), (1,), (0, 1), (1, 0)):
-            x = leaf(3)
-            outputs = compile(f)(x)
-            yield outputs
-            for k in order:
-                o = outputs[k]
-                yield attempt_later(lambda o=o: o.sum().backward(retain_graph=True)), x.grad
-
-    check_session(session)
+    for order in ((0,), (1,), (0, 1), (1, 0)):
+        x = leaf(3)
+        outputs = compile(f)(x)
+        yield outputs
+        for k in order:
+            o = outputs[k]
+            yield attempt_later(lambda o=o: o.sum().backward(retain_graph=True)), x.grad
 
 
 def test_requires_grad_of_a_leaf_that_requires_grad_already():
@@ -237,24 +224,22 @@ def test_a_view_of_a_written_view_made_before_its_base_requires_grad():
     check(f, lambda: given(plain(2, 2, dtype=torch.complex64)))
 
 
-def test_a_no_grad_view_stops_requiring_grad_and_is_reshaped_in_each_call():
+@session
+def test_a_no_grad_view_stops_requiring_grad_and_is_reshaped_in_each_call(compile):
     def make():
         base = leaf(2, 2).clone()
         with torch.no_grad():
             return given(base.view_as(base), also=[base])
 
-    def session(compile):
-        def f(x):
-            x.requires_grad_(False)
-            with torch.no_grad():
-                x.transpose_(0, -1)
-            return x
+    def f(x):
+        x.requires_grad_(False)
+        with torch.no_grad():
+            x.transpose_(0, -1)
+        return x
 
-        compiled, made = compile(f), make()
-        for _ in range(2):
-            yield compiled(*made.args).shape, made.args[0].stride()
-
-    check_session(session)
+    compiled, made = compile(f), make()
+    for _ in range(2):
+        yield compiled(*made.args).shape, made.args[0].stride()
 
 
 @pytest.mark.parametrize("kind", [lambda: given(leaf(2, 3)), leaf_that_is_a_view], ids=["leaf", "view"])
@@ -273,7 +258,8 @@ def test_requires_grad_false_of_an_argument_after_a_view_of_it_was_made(view, ki
 
 @pytest.mark.parametrize("ambient", ["grad", "no_grad"])
 @pytest.mark.parametrize("returned", ["alone", "beside another part", "beside a result", "a view of it", "cut"])
-def test_requires_grad_of_the_real_part_of_a_leaf_that_the_caller_writes(ambient, returned):
+@session
+def test_requires_grad_of_the_real_part_of_a_leaf_that_the_caller_writes(compile, ambient, returned):
     def function(x):
         v = x.real.requires_grad_()
         match returned:
@@ -287,18 +273,15 @@ def test_requires_grad_of_the_real_part_of_a_leaf_that_the_caller_writes(ambient
                 return (v[1:],)
         return (v.detach(),)
 
-    def session(compile):
-        for written in (lambda v: v.add_(1), lambda v: v.data.add_(1)):
-            x = torch.zeros(3, dtype=torch.complex64).t().requires_grad_()
-            with GRAD_MODES[ambient]():
-                results = compile(function)(x)
-            with torch.no_grad():
-                written(results[0])
-            for t in (*results, x):
-                yield leafness(t)  # torch fails an assertion, and by that forgets the history
-                yield leafness(t)
-
-    check_session(session)
+    for written in (lambda v: v.add_(1), lambda v: v.data.add_(1)):
+        x = torch.zeros(3, dtype=torch.complex64).t().requires_grad_()
+        with GRAD_MODES[ambient]():
+            results = compile(function)(x)
+        with torch.no_grad():
+            written(results[0])
+        for t in (*results, x):
+            yield leafness(t)  # torch fails an assertion, and by that forgets the history
+            yield leafness(t)
 
 
 TOLD = [(kind, told) for kind in ("a row", "values", "a view", "a part") for told in ("once", "beside a view", "used")]
@@ -307,7 +290,8 @@ TOLD += [(kind, told) for kind in ("a view", "a part") for told in ("before it i
 
 
 @pytest.mark.parametrize(("kind", "told"), TOLD)
-def test_requires_grad_of_a_view_argument_that_requires_grad_already(kind, told):
+@session
+def test_requires_grad_of_a_view_argument_that_requires_grad_already(compile, kind, told):
     def make():
         if kind in ("a row", "values"):
             ragged = torch.nested.nested_tensor_from_jagged(plain(4, 2), torch.tensor([0, 2, 4])).requires_grad_()
@@ -336,20 +320,17 @@ def test_requires_grad_of_a_view_argument_that_requires_grad_already(kind, told)
                 x.requires_grad_()
         return None
 
-    def session(compile):
-        for written in (lambda x: x.add_(1), lambda x: x.data.add_(1), lambda x: None):
-            base, x = make()
-            result = attempt(lambda x=x: compile(function)(x))
-            yield x.requires_grad
-            with torch.no_grad():
-                written(x)
-            yield result if isinstance(result, Raised) else None
-            for t in (result, x, base):
-                if isinstance(t, torch.Tensor):
-                    yield leafness(t)  # torch may fail an assertion, and by that forgets the history
-                    yield leafness(t)
-
-    check_session(session)
+    for written in (lambda x: x.add_(1), lambda x: x.data.add_(1), lambda x: None):
+        base, x = make()
+        result = attempt(lambda x=x: compile(function)(x))
+        yield x.requires_grad
+        with torch.no_grad():
+            written(x)
+        yield result if isinstance(result, Raised) else None
+        for t in (result, x, base):
+            if isinstance(t, torch.Tensor):
+                yield leafness(t)  # torch may fail an assertion, and by that forgets the history
+                yield leafness(t)
 
 
 def made_inside(x, y):
@@ -404,31 +385,27 @@ FUNCTIONS = [made_inside, argument, used_again, used_beside, view_of_what_stays,
 
 
 @pytest.mark.parametrize("f", FUNCTIONS)
-def test_second_and_third_derivatives_by_a_tensor_that_ops_saved_before_it_required_grad(f):
-    def session(compile):
-        x, y = leaf(2), plain(2, seed=1)
-        out, *others = compile(f)(x, y)
-        ends = [x, *others] if all(o.is_leaf for o in others) else [x, others[-1]]
-        (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
-        yield first.detach(), first.requires_grad
-        second = torch.autograd.grad((first**3).sum(), ends, create_graph=True, allow_unused=True)
-        yield [None if g is None else g.detach() for g in second]
-        known = sum([(g**2).sum() for g in second if g is not None and g.requires_grad])
-        yield torch.autograd.grad(known, ends, allow_unused=True)
-
-    check_session(session)
+@session
+def test_second_and_third_derivatives_by_a_tensor_that_ops_saved_before_it_required_grad(compile, f):
+    x, y = leaf(2), plain(2, seed=1)
+    out, *others = compile(f)(x, y)
+    ends = [x, *others] if all(o.is_leaf for o in others) else [x, others[-1]]
+    (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    yield first.detach(), first.requires_grad
+    second = torch.autograd.grad((first**3).sum(), ends, create_graph=True, allow_unused=True)
+    yield [None if g is None else g.detach() for g in second]
+    known = sum([(g**2).sum() for g in second if g is not None and g.requires_grad])
+    yield torch.autograd.grad(known, ends, allow_unused=True)
 
 
 @pytest.mark.parametrize("f", FUNCTIONS)
-def test_the_caller_undoes_requires_grad_of_a_tensor_that_required_it_inside(f):
-    def session(compile):
-        x, y = leaf(2), plain(2, seed=1)
-        out, *others = compile(f)(x, y)
-        others[-1].requires_grad_(False)
-        (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
-        yield first.detach()
-        if f in (made_inside, argument):
-            return  # nothing else leads anywhere
-        yield torch.autograd.grad((first**3).sum() + (x**2).sum(), x)
-
-    check_session(session)
+@session
+def test_the_caller_undoes_requires_grad_of_a_tensor_that_required_it_inside(compile, f):
+    x, y = leaf(2), plain(2, seed=1)
+    out, *others = compile(f)(x, y)
+    others[-1].requires_grad_(False)
+    (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    yield first.detach()
+    if f in (made_inside, argument):
+        return  # nothing else leads anywhere
+    yield torch.autograd.grad((first**3).sum() + (x**2).sum(), x)

@@ -8,68 +8,58 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf, plain, write
+from tests.behaviour.harness import attempt_later, backward, leaf, plain, session, write
 
 
 @pytest.mark.parametrize("write", [torch.sigmoid_, torch.relu_, torch.Tensor.exp_], ids=["sigmoid", "relu", "exp"])
-def test_the_saved_result_of_an_in_place_op_is_written_through_data(write):
-    def session(compile):
-        root = leaf(3)
-        x = root * 1
-        out = compile(lambda x: (write(x), x.data))(x)
-        out[1].add_(5)
-        backward(out[:1])
-        yield root.grad
-
-    check_session(session)
+@session
+def test_the_saved_result_of_an_in_place_op_is_written_through_data(compile, write):
+    root = leaf(3)
+    x = root * 1
+    out = compile(lambda x: (write(x), x.data))(x)
+    out[1].add_(5)
+    backward(out[:1])
+    yield root.grad
 
 
-def test_an_input_that_its_own_in_place_op_saves_may_not_be_written_again():
-    def session(compile):
-        x = leaf(3) * 2
-        y = compile(lambda x: x.relu_())(x)
-        write(y)
-        yield x, y, attempt_later(lambda: backward([y]))
-
-    check_session(session)
+@session
+def test_an_input_that_its_own_in_place_op_saves_may_not_be_written_again(compile):
+    x = leaf(3) * 2
+    y = compile(lambda x: x.relu_())(x)
+    write(y)
+    yield x, y, attempt_later(lambda: backward([y]))
 
 
-def test_the_caller_writes_an_argument_that_the_call_wrote_and_saved():
-    def session(compile):
-        f = compile(lambda b, x: torch.square(b.copy_(x)))
-        b, x = plain(3), leaf(3)
-        y = f(b, x)
-        with torch.no_grad():
-            b.add_(1)
-        yield attempt_later(lambda: y.sum().backward())
-
-    check_session(session)
+@session
+def test_the_caller_writes_an_argument_that_the_call_wrote_and_saved(compile):
+    f = compile(lambda b, x: torch.square(b.copy_(x)))
+    b, x = plain(3), leaf(3)
+    y = f(b, x)
+    with torch.no_grad():
+        b.add_(1)
+    yield attempt_later(lambda: y.sum().backward())
 
 
-def test_an_argument_written_by_two_calls_that_each_save_it():
-    def session(compile):
-        f = compile(lambda x: x.relu_())
-        a = leaf(3)
-        x = a.clone()
-        f(x)
-        f(x)
-        yield attempt_later(lambda: x.sum().backward())
-
-    check_session(session)
+@session
+def test_an_argument_written_by_two_calls_that_each_save_it(compile):
+    f = compile(lambda x: x.relu_())
+    a = leaf(3)
+    x = a.clone()
+    f(x)
+    f(x)
+    yield attempt_later(lambda: x.sum().backward())
 
 
 @pytest.mark.parametrize("lazy", [torch.conj, lambda z: z.conj().imag, lambda z: z.t()], ids=["conj", "neg", "no"])
-def test_an_in_place_op_on_a_conjugated_or_negated_view_saves_its_result(lazy):
-    def session(compile):
-        before = leaf(3, dtype=torch.complex64) * 1
-        yield attempt_later(lambda: compile(lambda x: x.real.copy_(plain(3)))(before).sum().backward())
-        x = leaf(3, dtype=torch.complex64)
-        y = compile(torch.Tensor.exp_)(lazy(x * 1))
-        with torch.no_grad():
-            y.add_(1)
-        yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))
-
-    check_session(session)
+@session
+def test_an_in_place_op_on_a_conjugated_or_negated_view_saves_its_result(compile, lazy):
+    before = leaf(3, dtype=torch.complex64) * 1
+    yield attempt_later(lambda: compile(lambda x: x.real.copy_(plain(3)))(before).sum().backward())
+    x = leaf(3, dtype=torch.complex64)
+    y = compile(torch.Tensor.exp_)(lazy(x * 1))
+    with torch.no_grad():
+        y.add_(1)
+    yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))
 
 
 @pytest.mark.parametrize(
@@ -77,21 +67,20 @@ def test_an_in_place_op_on_a_conjugated_or_negated_view_saves_its_result(lazy):
 )
 @pytest.mark.parametrize("write", [torch.Tensor.mul_, torch.Tensor.copy_, lambda v, y: v.addcmul_(y, y)])
 @pytest.mark.parametrize("also", [True, False])
-def test_an_in_place_op_on_a_conjugated_or_negated_view_saves_its_operands(lazy, write, also):
-    def session(compile):
-        x = leaf(3, dtype=torch.complex64)
-        y = (leaf(1) if also else plain(1)) * 1
-        v = lazy(x * 1)
-        compile(write)(v, y)
-        with torch.no_grad():
-            y.zero_()
-        yield attempt_later(lambda: torch.autograd.grad(v, x, torch.ones_like(v)))
-
-    check_session(session)
+@session
+def test_an_in_place_op_on_a_conjugated_or_negated_view_saves_its_operands(compile, lazy, write, also):
+    x = leaf(3, dtype=torch.complex64)
+    y = (leaf(1) if also else plain(1)) * 1
+    v = lazy(x * 1)
+    compile(write)(v, y)
+    with torch.no_grad():
+        y.zero_()
+    yield attempt_later(lambda: torch.autograd.grad(v, x, torch.ones_like(v)))
 
 
 @pytest.mark.parametrize("where", ["around", "inside"])
-def test_an_in_place_op_on_a_view_saves_its_result_after_a_call_under_saved_tensor_hooks(where):
+@session
+def test_an_in_place_op_on_a_view_saves_its_result_after_a_call_under_saved_tensor_hooks(compile, where):
     hooks = torch.autograd.graph.saved_tensors_hooks
     nothing = contextlib.nullcontext
 
@@ -99,17 +88,14 @@ def test_an_in_place_op_on_a_view_saves_its_result_after_a_call_under_saved_tens
         with hooks(lambda t: t, lambda t: t) if where == "inside" else nothing():
             return x.sigmoid_()
 
-    def session(compile):
-        with hooks(lambda t: t, lambda t: t) if where == "around" else nothing():
-            y = compile(f)((leaf(3) * 1)[:2])
-        yield attempt_later(lambda: y.sum().backward())
-        x = leaf(3)
-        y = compile(torch.Tensor.sigmoid_)((x * 1)[:2])
-        with torch.no_grad():
-            y.add_(1)
-        yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))
-
-    check_session(session)
+    with hooks(lambda t: t, lambda t: t) if where == "around" else nothing():
+        y = compile(f)((leaf(3) * 1)[:2])
+    yield attempt_later(lambda: y.sum().backward())
+    x = leaf(3)
+    y = compile(torch.Tensor.sigmoid_)((x * 1)[:2])
+    with torch.no_grad():
+        y.add_(1)
+    yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))
 
 
 class _Dirty(torch.autograd.Function):
@@ -145,37 +131,33 @@ _WRITES = {
 
 @pytest.mark.parametrize("op", _WRITES.values(), ids=_WRITES)
 @pytest.mark.parametrize("written", ["x", "y", "base", "output", "nothing"])
-def test_what_an_in_place_op_on_a_view_saves_must_not_be_written(op, written):
+@session
+def test_what_an_in_place_op_on_a_view_saves_must_not_be_written(compile, op, written):
     def f(x, y):
         op(x, y)
         return x[:], x * 1
 
-    def session(compile):
-        for part in (0, 1):
-            root, other = leaf(2, 3), leaf(3, 2, seed=1)
-            base, y = root * 1, other * 1
-            x = base.t()
-            outputs = compile(f)(x, y)
-            with torch.no_grad():
-                target = {"x": x, "y": y, "base": base, "output": outputs[0], "nothing": plain(2)}[written]
-                target.add_(1)
-            wanted, out = [root, other], outputs[part]
-            yield attempt_later(
-                lambda: torch.autograd.grad(out, wanted, plain(3, 2), allow_unused=True)  # noqa: B023
-            )
-
-    check_session(session)
+    for part in (0, 1):
+        root, other = leaf(2, 3), leaf(3, 2, seed=1)
+        base, y = root * 1, other * 1
+        x = base.t()
+        outputs = compile(f)(x, y)
+        with torch.no_grad():
+            target = {"x": x, "y": y, "base": base, "output": outputs[0], "nothing": plain(2)}[written]
+            target.add_(1)
+        wanted, out = [root, other], outputs[part]
+        yield attempt_later(
+            lambda: torch.autograd.grad(out, wanted, plain(3, 2), allow_unused=True)  # noqa: B023
+        )
 
 
-def test_a_view_written_by_one_call_and_by_the_next():
-    def session(compile):
-        x = (leaf(2, 3) * 1).t()
-        f = compile(lambda x: x.relu_())
-        f(x)
-        f(x)
-        yield attempt_later(lambda: x.backward(plain(3, 2)))
-
-    check_session(session)
+@session
+def test_a_view_written_by_one_call_and_by_the_next(compile):
+    x = (leaf(2, 3) * 1).t()
+    f = compile(lambda x: x.relu_())
+    f(x)
+    f(x)
+    yield attempt_later(lambda: x.backward(plain(3, 2)))
 
 
 def test_the_backward_of_a_function_that_marks_a_view_dirty_is_traced_once():

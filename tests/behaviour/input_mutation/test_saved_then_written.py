@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session
 
 
 def test_the_values_saved_for_backward_are_those_from_before_a_mutation():
@@ -65,7 +65,8 @@ PARTS_APART = {
 @pytest.mark.parametrize("write", PARTS_APART)
 @pytest.mark.parametrize("saves", ["before", "after", "transposed"])
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_saved_tensor_written_through_a_part_of_unsafe_chunk(write, saves, grad):
+@session
+def test_a_saved_tensor_written_through_a_part_of_unsafe_chunk(compile, write, saves, grad):
     """Eager's backward reads what the function wrote to the part, and what the caller writes to it later."""
 
     def f(x):
@@ -77,17 +78,14 @@ def test_a_saved_tensor_written_through_a_part_of_unsafe_chunk(write, saves, gra
             y = x.t().sin() if saves == "transposed" else x.sin()
         return y, part
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            x = leaf(3, 2)
-            y, part = compiled(x)
-            yield torch.autograd.grad(y.sum(), x, retain_graph=True)
-            with torch.no_grad():
-                part.fill_(3)
-            yield y, x, torch.autograd.grad(y.sum(), x)
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        x = leaf(3, 2)
+        y, part = compiled(x)
+        yield torch.autograd.grad(y.sum(), x, retain_graph=True)
+        with torch.no_grad():
+            part.fill_(3)
+        yield y, x, torch.autograd.grad(y.sum(), x)
 
 
 READS = {
@@ -108,7 +106,8 @@ WRITES = {
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("read", READS)
-def test_a_saved_argument_whose_memory_is_written_through_data_in_and_after_the_call(read, write, late):
+@session
+def test_a_saved_argument_whose_memory_is_written_through_data_in_and_after_the_call(compile, read, write, late):
     def f(part, whole):
         if not late:
             WRITES[write](whole)
@@ -117,14 +116,11 @@ def test_a_saved_argument_whose_memory_is_written_through_data_in_and_after_the_
             WRITES[write](whole)
         return out, whole
 
-    def session(compile):
-        memory = plain(6)
-        part, whole = memory.data[:2].requires_grad_(), memory.data
-        out, _ = compile(f)(part, whole)
-        whole.fill_(3)
-        yield out.detach(), torch.autograd.grad(out.sum(), part)
-
-    check_session(session)
+    memory = plain(6)
+    part, whole = memory.data[:2].requires_grad_(), memory.data
+    out, _ = compile(f)(part, whole)
+    whole.fill_(3)
+    yield out.detach(), torch.autograd.grad(out.sum(), part)
 
 
 MOVES = {
@@ -142,7 +138,8 @@ SAVED = {"itself": lambda x, v: x * v, "an alias": lambda x, v: x * v.detach(), 
 @pytest.mark.parametrize("wanted", [False, True], ids=["inside alone", "returned"])
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("saved", SAVED)
-def test_a_saved_intermediate_whose_storage_becomes_that_of_an_argument(saved, move, wanted):
+@session
+def test_a_saved_intermediate_whose_storage_becomes_that_of_an_argument(compile, saved, move, wanted):
     def f(x, y):
         v = x.detach() * 3
         out = SAVED[saved](x, v)
@@ -150,16 +147,13 @@ def test_a_saved_intermediate_whose_storage_becomes_that_of_an_argument(saved, m
         MOVES[move](x, y, v, w)
         return (out, v) if wanted else (out,)
 
-    def session(compile):
-        x, y = leaf(2), plain(2)
-        out, *_ = compile(f)(x, y)
-        with torch.no_grad():
-            x.fill_(7)
-            y.fill_(5)
-        out.sum().backward()
-        yield x.grad
-
-    check_session(session)
+    x, y = leaf(2), plain(2)
+    out, *_ = compile(f)(x, y)
+    with torch.no_grad():
+        x.fill_(7)
+        y.fill_(5)
+    out.sum().backward()
+    yield x.grad
 
 
 PARTS = {
@@ -175,29 +169,28 @@ PARTS = {
 @pytest.mark.parametrize("made", [False, True], ids=["argument", "made inside"])
 @pytest.mark.parametrize("first", PARTS)
 @pytest.mark.parametrize("saved", PARTS)
-def test_a_saved_part_and_a_part_with_another_version_counter(saved, first, made):
+@session
+def test_a_saved_part_and_a_part_with_another_version_counter(compile, saved, first, made):
     def f(x, w):
         x = x.clone() if made else x
         one = PARTS[first](x)
         return w * PARTS[saved](x), one, x
 
-    def session(compile):
-        w = leaf()
-        for place in (1, 2):
-            out = compile(f)(plain(4), w)
-            out[place].add_(1)
-            yield attempt_later(lambda out=out: torch.autograd.grad(out[0].sum(), w))
-            out = compile(f)(plain(4), w)
-            out[place].data.add_(1)
-            yield attempt_later(lambda out=out: torch.autograd.grad(out[0].sum(), w))
-
-    check_session(session)
+    w = leaf()
+    for place in (1, 2):
+        out = compile(f)(plain(4), w)
+        out[place].add_(1)
+        yield attempt_later(lambda out=out: torch.autograd.grad(out[0].sum(), w))
+        out = compile(f)(plain(4), w)
+        out[place].data.add_(1)
+        yield attempt_later(lambda out=out: torch.autograd.grad(out[0].sum(), w))
 
 
 @pytest.mark.parametrize("returned", ["whole", "part"])
 @pytest.mark.parametrize("saved", PARTS)
 @pytest.mark.parametrize("write", ["before", "after"])
-def test_a_saved_part_of_an_intermediate_that_is_written_through_data(write, saved, returned):
+@session
+def test_a_saved_part_of_an_intermediate_that_is_written_through_data(compile, write, saved, returned):
     def f(x, w):
         x = x.clone()
         part = PARTS[saved](x)
@@ -208,13 +201,10 @@ def test_a_saved_part_of_an_intermediate_that_is_written_through_data(write, sav
             part.data.add_(1)
         return out, x if returned == "whole" else part
 
-    def session(compile):
-        w = leaf()
-        out, there = compile(f)(plain(4), w)
-        there.data.add_(3)
-        yield out.detach(), torch.autograd.grad(out.sum(), w)
-
-    check_session(session)
+    w = leaf()
+    out, there = compile(f)(plain(4), w)
+    there.data.add_(3)
+    yield out.detach(), torch.autograd.grad(out.sum(), w)
 
 
 @pytest.mark.parametrize("hidden", [True, False])
@@ -232,24 +222,22 @@ def test_a_saved_part_of_an_intermediate_that_is_written_through_data(write, sav
     ids=["flat", "one more", "two more", "first", "transposed", "expanded"],
 )
 @pytest.mark.parametrize("later", ["written", "called again"])
-def test_a_saved_view_of_an_argument_that_was_written_before(later, view, shape, hidden):
+@session
+def test_a_saved_view_of_an_argument_that_was_written_before(compile, later, view, shape, hidden):
     """Of what the graph computes only that is saved of which the view is made."""
 
     def f(x, y):
         (y.data if hidden else y).mul_(3)
         return x * view(y)
 
-    def session(compile):
-        x, y = leaf(1), plain(*shape).abs()
-        g = compile(f)
-        out = g(x, y)
-        if later == "written":
-            y.data.mul_(5)
-        else:
-            g(x, y)
-        yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
-
-    check_session(session)
+    x, y = leaf(1), plain(*shape).abs()
+    g = compile(f)
+    out = g(x, y)
+    if later == "written":
+        y.data.mul_(5)
+    else:
+        g(x, y)
+    yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
 
 
 LATER = ["data", "called again", "filled", "written", "nothing"]
@@ -262,7 +250,8 @@ THEN = {"nothing": lambda z: None, "unseen": lambda z: z.data.mul_(2), "counted"
 )
 @pytest.mark.parametrize("kind", [leaf, plain, lambda *shape: leaf(*shape) * 1], ids=["leaf", "plain", "no leaf"])
 @pytest.mark.parametrize("given", [lambda x: x.clone(), lambda x: x.detach() * 2, lambda x: x.t().clone(), lambda x: x])
-def test_a_saved_argument_whose_data_is_assigned_before_and_after(then, given, kind, later):
+@session
+def test_a_saved_argument_whose_data_is_assigned_before_and_after(compile, then, given, kind, later):
     """Eager saves the tensor, and goes wherever it is put."""
 
     def f(x, y, z):
@@ -271,19 +260,16 @@ def test_a_saved_argument_whose_data_is_assigned_before_and_after(then, given, k
         THEN[then](z)
         return x * z
 
-    def session(compile):
-        x, y, z = leaf(1), plain(2, 2).abs(), kind(2, 2)
-        g = compile(f)
-        out = g(x, y, z)
-        if later == "data":
-            z.data = plain(2, 2, seed=3)
-        elif later == "called again":
-            g(x, y, z)
-        elif later != "nothing":
-            (z.data if later == "filled" else z.detach()).fill_(7)
-        yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
-
-    check_session(session)
+    x, y, z = leaf(1), plain(2, 2).abs(), kind(2, 2)
+    g = compile(f)
+    out = g(x, y, z)
+    if later == "data":
+        z.data = plain(2, 2, seed=3)
+    elif later == "called again":
+        g(x, y, z)
+    elif later != "nothing":
+        (z.data if later == "filled" else z.detach()).fill_(7)
+    yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
 
 
 def _by_data(x, y):
@@ -337,34 +323,30 @@ def _set_to_its_memory(x, w):
     [lambda x, w: torch.addcmul(w, x.data, x), lambda x, w: x.detach() * w, _data_and_itself, _set_to_its_memory],
     ids=["data", "detach", "both", "set_"],
 )
-def test_a_saved_alias_with_its_own_version_counter_of_what_the_caller_writes(f):
-    def session(compile):
-        root, w = leaf(3), leaf(3, seed=2)
-        x = root.clone()
-        results = compile(f)(x, w)
-        with torch.no_grad():
-            x.mul_(2)
-        for r in results if isinstance(results, tuple) else (results,):
-            yield attempt_later(lambda r=r: torch.autograd.grad(r.sum(), (root, w), allow_unused=True))
-
-    check_session(session)
+@session
+def test_a_saved_alias_with_its_own_version_counter_of_what_the_caller_writes(compile, f):
+    root, w = leaf(3), leaf(3, seed=2)
+    x = root.clone()
+    results = compile(f)(x, w)
+    with torch.no_grad():
+        x.mul_(2)
+    for r in results if isinstance(results, tuple) else (results,):
+        yield attempt_later(lambda r=r: torch.autograd.grad(r.sum(), (root, w), allow_unused=True))
 
 
 @pytest.mark.parametrize("place", [lambda y: y.as_strided((6,), (1,)), lambda y: y.as_strided((6,), (0,), 2)])
-def test_a_saved_argument_whose_data_became_a_result_that_the_caller_writes(place):
+@session
+def test_a_saved_argument_whose_data_became_a_result_that_the_caller_writes(compile, place):
     def f(x):
         y = x.sin()
         x.data = place(y)
         return y
 
-    def session(compile):
-        x = leaf(6)
-        y = compile(f)(x)
-        with torch.no_grad():
-            y.copy_(plain(6, seed=3))
-        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
-
-    check_session(session)
+    x = leaf(6)
+    y = compile(f)(x)
+    with torch.no_grad():
+        y.copy_(plain(6, seed=3))
+    yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
 
 
 @pytest.mark.parametrize(
@@ -378,18 +360,16 @@ def test_a_saved_argument_whose_data_became_a_result_that_the_caller_writes(plac
     ],
     ids=["mul", "matmul", "softplus", "layer_norm", "suitable"],
 )
-def test_a_saved_argument_of_another_shape_at_backward_is_the_kernels_error(f, shape):
+@session
+def test_a_saved_argument_of_another_shape_at_backward_is_the_kernels_error(compile, f, shape):
     def moved(x):
         y = f(x)
         x.data = torch.ones(shape)
         return y
 
-    def session(compile):
-        x = leaf(2, 2)
-        y = compile(moved)(x)
-        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
-
-    check_session(session)
+    x = leaf(2, 2)
+    y = compile(moved)(x)
+    yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
 
 
 def _index_written(v, x):
@@ -408,15 +388,13 @@ WRITTEN_INSIDE = {
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("function", WRITTEN_INSIDE.values(), ids=WRITTEN_INSIDE)
-def test_a_node_of_a_no_grad_view_raises_where_its_saved_tensor_was_written(function, mode):
+@session
+def test_a_node_of_a_no_grad_view_raises_where_its_saved_tensor_was_written(compile, function, mode):
     """A view of which autograd was not told requires grad as its base does, and gradients that come to it end there."""
 
-    def session(compile):
-        x = leaf(3)
-        with mode():
-            v = x.view(3)
-        y = compile(function)(v, x)
-        yield torch.autograd.grad(y.sum(), [x], retain_graph=True)  # which does not come by it
-        yield attempt_later(lambda: y.sum().backward())
-
-    check_session(session)
+    x = leaf(3)
+    with mode():
+        v = x.view(3)
+    y = compile(function)(v, x)
+    yield torch.autograd.grad(y.sum(), [x], retain_graph=True)  # which does not come by it
+    yield attempt_later(lambda: y.sum().backward())

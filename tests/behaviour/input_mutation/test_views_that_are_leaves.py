@@ -5,26 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later, check, check_session, given, leaf, plain, session
 
 
 @pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("writes", [lambda x, v: v.zero_(), lambda x, v: x.detach().zero_(), lambda x, v: None])
-def test_a_view_of_a_no_grad_view_made_before_that_requires_grad(quiet, writes):
+@session
+def test_a_view_of_a_no_grad_view_made_before_that_requires_grad(compile, quiet, writes):
     def f(x):
         v = x.t()
         x.requires_grad_()
         writes(x, v)
         return v
 
-    def session(compile):
-        base = plain(2, 3)
-        with quiet():
-            x = base.view(3, 2)
-        v = compile(f)(x)
-        yield v, v.requires_grad, x.requires_grad, attempt_later(lambda: v.is_leaf)
-
-    check_session(session)
+    base = plain(2, 3)
+    with quiet():
+        x = base.view(3, 2)
+    v = compile(f)(x)
+    yield v, v.requires_grad, x.requires_grad, attempt_later(lambda: v.is_leaf)
 
 
 def test_requires_grad_of_a_view_of_an_input():
@@ -161,28 +159,24 @@ def test_requires_grad_of_a_no_grad_view_of_a_leaf(grad, told, f):
     check(f, lambda: _quiet_view(grad, told))
 
 
-def test_no_grad_views_that_are_leaves_get_specializations_of_their_own():
-    def session(compile):
-        f = compile(lambda x: x * 2)
-        for told in (False, True, None, False, True):
-            view = leaf(3, 2) if told is None else _quiet_view(torch.no_grad, told).args[0]
-            f(view).sum().backward()
-            yield view.grad
-
-    check_session(session)
+@session
+def test_no_grad_views_that_are_leaves_get_specializations_of_their_own(compile):
+    f = compile(lambda x: x * 2)
+    for told in (False, True, None, False, True):
+        view = leaf(3, 2) if told is None else _quiet_view(torch.no_grad, told).args[0]
+        f(view).sum().backward()
+        yield view.grad
 
 
-def test_requires_grad_of_a_view_made_under_grad_and_then_under_no_grad():
-    def session(compile):
-        f = compile(lambda x: x.t().requires_grad_())
-        x = leaf(2, 3)
-        for grad in (torch.enable_grad, torch.no_grad):
-            with grad():
-                view = f(x)
-            (g,) = torch.autograd.grad(view, [view], [torch.ones_like(view)])
-            yield view.is_leaf, g
-
-    check_session(session)
+@session
+def test_requires_grad_of_a_view_made_under_grad_and_then_under_no_grad(compile):
+    f = compile(lambda x: x.t().requires_grad_())
+    x = leaf(2, 3)
+    for grad in (torch.enable_grad, torch.no_grad):
+        with grad():
+            view = f(x)
+        (g,) = torch.autograd.grad(view, [view], [torch.ones_like(view)])
+        yield view.is_leaf, g
 
 
 @pytest.mark.parametrize("grad", [torch.no_grad, torch.enable_grad])
@@ -216,16 +210,14 @@ def test_a_no_grad_view_of_a_leaf_view(context, made_of):
     check(f, lambda: given(plain(2, 3).view(3, 2).requires_grad_()))
 
 
-def test_a_base_is_written_from_its_leaf_view():
+@session
+def test_a_base_is_written_from_its_leaf_view(compile):
     """Then the leaf is in the graph's interior, and no gradient may arrive at it."""
 
-    def session(compile):
-        base = plain(2, 3)
-        view = base.t().requires_grad_()
-        result = compile(lambda base, view: base.copy_(view.t()))(base, view)
-        yield attempt_later(lambda: result.backward(torch.ones_like(result))), view.grad, view.is_leaf
-
-    check_session(session)
+    base = plain(2, 3)
+    view = base.t().requires_grad_()
+    result = compile(lambda base, view: base.copy_(view.t()))(base, view)
+    yield attempt_later(lambda: result.backward(torch.ones_like(result))), view.grad, view.is_leaf
 
 
 def test_requires_grad_of_a_no_grad_view_argument_before_it_is_written():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.input_mutation.common import RESHAPES
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.wrappers import two
@@ -56,7 +56,8 @@ _RESHAPED = {
 @pytest.mark.parametrize("reshaped", _RESHAPED.values(), ids=_RESHAPED)
 @pytest.mark.parametrize("made", _AND_BACK.values(), ids=_AND_BACK)
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_view_of_a_complex_view_chain_is_reshaped_and_written(made, reshaped, write, inside):
+@session
+def test_a_view_of_a_complex_view_chain_is_reshaped_and_written(compile, made, reshaped, write, inside):
     """Its history is then that of what the ops that made it make of the base, whatever its shape is now."""
 
     def f(x):
@@ -65,20 +66,18 @@ def test_a_view_of_a_complex_view_chain_is_reshaped_and_written(made, reshaped, 
         write(v, x)
         return v
 
-    def session(compile):
-        root = plain(2, 2, dtype=torch.complex64).requires_grad_()
-        x = root * 1
-        v = compile(f)(x if inside else made(x))
-        yield v, x
-        yield attempt_later(lambda: torch.autograd.grad(v, root, torch.full_like(v, 2), retain_graph=True))
-        yield torch.autograd.grad(x, root, torch.full_like(x, 3))
-
-    check_session(session)
+    root = plain(2, 2, dtype=torch.complex64).requires_grad_()
+    x = root * 1
+    v = compile(f)(x if inside else made(x))
+    yield v, x
+    yield attempt_later(lambda: torch.autograd.grad(v, root, torch.full_like(v, 2), retain_graph=True))
+    yield torch.autograd.grad(x, root, torch.full_like(x, 3))
 
 
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[:1], lambda x: x.view(-1)], ids=["t", "row", "flat"])
 @pytest.mark.parametrize("retained", [False, True])
-def test_a_view_reshaped_between_a_recorded_and_an_unrecorded_write(retained, view):
+@session
+def test_a_view_reshaped_between_a_recorded_and_an_unrecorded_write(compile, retained, view):
     """The last write counts nothing, so that the view keeps the history of its new shape."""
 
     def f(x, v):
@@ -86,18 +85,15 @@ def test_a_view_reshaped_between_a_recorded_and_an_unrecorded_write(retained, vi
         v.unsqueeze_(0)
         x.data.add_(1)
 
-    def session(compile):
-        root = leaf(2, 2)
-        x = root * 1
-        v = view(x)
-        if retained:
-            v.retain_grad()
-        compile(f)(x, v)
-        yield type(v.grad_fn).__name__, x, v
-        (v * v).sum().backward()
-        yield root.grad, v.grad if retained else None
-
-    check_session(session)
+    root = leaf(2, 2)
+    x = root * 1
+    v = view(x)
+    if retained:
+        v.retain_grad()
+    compile(f)(x, v)
+    yield type(v.grad_fn).__name__, x, v
+    (v * v).sum().backward()
+    yield root.grad, v.grad if retained else None
 
 
 @pytest.fixture(params=CHANGES.values(), ids=CHANGES)
@@ -143,7 +139,8 @@ WRITES = {
 @pytest.mark.parametrize("reshape", RESHAPES.values(), ids=RESHAPES)
 @pytest.mark.parametrize("make", [leaf, two], ids=["plain", "wrapper"])
 @pytest.mark.parametrize("third", [False, True])
-def test_an_argument_written_from_a_written_one_is_then_reshaped(write, reshape, make, third):
+@session
+def test_an_argument_written_from_a_written_one_is_then_reshaped(compile, write, reshape, make, third):
     """What it takes over leads to the other, and has to be attached before."""
 
     def f(x, y, z):
@@ -155,17 +152,14 @@ def test_an_argument_written_from_a_written_one_is_then_reshaped(write, reshape,
             z.t_()
         return y
 
-    def session(compile):
-        roots = [make(2, 2) for _ in range(3)]
-        roots = [r if r.requires_grad else r.requires_grad_() for r in roots]
-        args = [r.clone() for r in roots]
-        y = compile(f)(*args)
-        yield y, args
-        for t in args:
-            found = torch.autograd.grad(t.sum(), roots, allow_unused=True, retain_graph=True)
-            yield [g if g is None else g.contiguous() for g in found]
-
-    check_session(session)
+    roots = [make(2, 2) for _ in range(3)]
+    roots = [r if r.requires_grad else r.requires_grad_() for r in roots]
+    args = [r.clone() for r in roots]
+    y = compile(f)(*args)
+    yield y, args
+    for t in args:
+        found = torch.autograd.grad(t.sum(), roots, allow_unused=True, retain_graph=True)
+        yield [g if g is None else g.contiguous() for g in found]
 
 
 def _under_no_grad(x):
@@ -186,7 +180,8 @@ UNSEEN = {
 @pytest.mark.parametrize("reshape", [lambda x: x.t_(), lambda x: x.unsqueeze_(0).transpose_(0, 1)])
 @pytest.mark.parametrize("again", UNSEEN.values(), ids=UNSEEN)
 @pytest.mark.parametrize("looked_at", [False, True])
-def test_an_argument_is_written_reshaped_and_written_again_outside_autograd(looked_at, again, reshape, write):
+@session
+def test_an_argument_is_written_reshaped_and_written_again_outside_autograd(compile, looked_at, again, reshape, write):
     """The gradient that the caller retained is that of what was written first, before it was reshaped."""
 
     def function(x, y):
@@ -197,17 +192,14 @@ def test_an_argument_is_written_reshaped_and_written_again_outside_autograd(look
             return x * 2, x[0]
         return x.sum()
 
-    def session(compile):
-        root, y = leaf(2, 2), leaf(2, 2, seed=1)
-        x = root * 2
-        if again is not UNSEEN["seen"]:
-            x.retain_grad()
-        out = compile(function)(x, y)
-        yield x, out
-        sum(t.sum() for t in (out if looked_at else [out])).backward()
-        yield root.grad, y.grad, x.grad if x.retains_grad else None
-
-    check_session(session)
+    root, y = leaf(2, 2), leaf(2, 2, seed=1)
+    x = root * 2
+    if again is not UNSEEN["seen"]:
+        x.retain_grad()
+    out = compile(function)(x, y)
+    yield x, out
+    sum(t.sum() for t in (out if looked_at else [out])).backward()
+    yield root.grad, y.grad, x.grad if x.retains_grad else None
 
 
 @pytest.mark.parametrize(
@@ -218,22 +210,20 @@ def test_an_argument_is_written_reshaped_and_written_again_outside_autograd(look
     "made", [lambda x: x * 2, lambda x: x[0:1], lambda x: x.unbind(0)[0]], ids=["result", "view", "part"]
 )
 @pytest.mark.parametrize("make", [lambda: leaf(2, 2), lambda: leaf(2, 2).clone()], ids=["leaf", "no leaf"])
-def test_an_argument_written_from_a_result_is_then_reshaped(make, made, write, last):
+@session
+def test_an_argument_written_from_a_result_is_then_reshaped(compile, make, made, write, last):
     def f(x, y):
         v = made(x)
         write(y, v)
         last(y)
         return v
 
-    def session(compile):
-        x, root = make(), leaf(2, 2, seed=3)
-        y = root.clone()
-        v = compile(f)(x, y)
-        yield v, x, y
-        yield torch.autograd.grad(y.sum(), (x, root), retain_graph=True, allow_unused=True)
-        yield torch.autograd.grad(v.sum(), (x, root), allow_unused=True)
-
-    check_session(session)
+    x, root = make(), leaf(2, 2, seed=3)
+    y = root.clone()
+    v = compile(f)(x, y)
+    yield v, x, y
+    yield torch.autograd.grad(y.sum(), (x, root), retain_graph=True, allow_unused=True)
+    yield torch.autograd.grad(v.sum(), (x, root), allow_unused=True)
 
 
 @pytest.mark.parametrize("size", [0, 3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.input_mutation.common import leaf_that_is_a_view
 from tests.behaviour.shared import VIEWS
 
@@ -53,29 +53,30 @@ UNSEEN = {"data": lambda x: x.data.add_(1), "none": lambda x: None}
 @pytest.mark.parametrize("unseen", UNSEEN)
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("is_leaf", [True, False], ids=["leaf", "no leaf"])
-def test_a_view_of_a_no_grad_view_made_between_a_write_and_one_through_data(view, counted, unseen, grad, is_leaf):
+@session
+def test_a_view_of_a_no_grad_view_made_between_a_write_and_one_through_data(
+    compile, view, counted, unseen, grad, is_leaf
+):
     def f(x):
         COUNTED[counted](x)
         made = UNSEEN_VIEWS[view](x)
         UNSEEN[unseen](x)
         return made
 
-    def session(compile):
-        root = leaf(2, 2)
-        with torch.no_grad():
-            x = (root if is_leaf else root * 1).view(2, 2)
-        with torch.set_grad_enabled(grad):
-            out = attempt(lambda: compile(f)(x))
-        yield out, x, root
-
-    check_session(session)
+    root = leaf(2, 2)
+    with torch.no_grad():
+        x = (root if is_leaf else root * 1).view(2, 2)
+    with torch.set_grad_enabled(grad):
+        out = attempt(lambda: compile(f)(x))
+    yield out, x, root
 
 
 @pytest.mark.parametrize("view", UNSEEN_VIEWS)
 @pytest.mark.parametrize("counted", COUNTED)
 @pytest.mark.parametrize("twice", [True, False])
 @pytest.mark.parametrize("swapped", [True, False])
-def test_a_view_of_a_no_grad_view_made_before_its_base_gets_a_history(view, counted, twice, swapped):
+@session
+def test_a_view_of_a_no_grad_view_made_before_its_base_gets_a_history(compile, view, counted, twice, swapped):
     def f(x, y):
         with torch.no_grad():
             quiet = x.t()
@@ -87,12 +88,9 @@ def test_a_view_of_a_no_grad_view_made_before_its_base_gets_a_history(view, coun
         x.mul_(made if swapped else y)
         return made, quiet
 
-    def session(compile):
-        x, y = plain(2, 2), leaf(2, 2)
-        out = attempt(lambda: compile(f)(x, y))
-        yield out, x, y, attempt_later(lambda: torch.autograd.grad(x.sum(), y))
-
-    check_session(session)
+    x, y = plain(2, 2), leaf(2, 2)
+    out = attempt(lambda: compile(f)(x, y))
+    yield out, x, y, attempt_later(lambda: torch.autograd.grad(x.sum(), y))
 
 
 def test_a_write_under_no_grad_to_a_leaf_that_was_used_before():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.shared import grad
 
 
@@ -164,20 +164,18 @@ def test_an_intermediate_is_written_through_views():
 
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("twice", [False, True])
-def test_an_empty_view_and_its_base_are_written_by_a_foreach_op(twice: bool, create_graph: bool):
+@session
+def test_an_empty_view_and_its_base_are_written_by_a_foreach_op(compile, twice: bool, create_graph: bool):
     def f(x, y):
         torch._foreach_clamp_min_([x, x] if twice else [y, x], 0)
         return x
 
-    def session(compile):
-        leaf = torch.empty(0, requires_grad=True)
-        base = leaf.clone()
-        view = base.t()
-        out = compile(f)(base, view) if not twice else compile(f)(view, None)
-        grad = torch.ones(0, requires_grad=create_graph)
-        yield torch.autograd.grad(out, (leaf, base, view), grad, allow_unused=True, create_graph=create_graph)
-
-    check_session(session)
+    leaf = torch.empty(0, requires_grad=True)
+    base = leaf.clone()
+    view = base.t()
+    out = compile(f)(base, view) if not twice else compile(f)(view, None)
+    grad = torch.ones(0, requires_grad=create_graph)
+    yield torch.autograd.grad(out, (leaf, base, view), grad, allow_unused=True, create_graph=create_graph)
 
 
 @pytest.mark.parametrize("after", ["", "t_", "t_ twice", "read", "base"])
@@ -186,7 +184,8 @@ def test_an_empty_view_and_its_base_are_written_by_a_foreach_op(twice: bool, cre
 @pytest.mark.parametrize("view", [lambda a: a[1:], lambda a: a[:], lambda a: a.unsqueeze(0)[0], lambda a: a.t()])
 @pytest.mark.parametrize("rows", [0, 1, 2])
 @pytest.mark.parametrize("given", ["view", "both"])
-def test_a_view_that_one_foreach_op_writes_twice(given, rows, view, write, times, after):
+@session
+def test_a_view_that_one_foreach_op_writes_twice(compile, given, rows, view, write, times, after):
     def f(x, base=None):
         write([x] * times)
         if after.startswith("t_"):
@@ -195,14 +194,11 @@ def test_a_view_that_one_foreach_op_writes_twice(given, rows, view, write, times
             x.t_()
         return x * 2 if after.endswith("read") else x
 
-    def session(compile):
-        root = leaf(rows, 2)
-        base = root.clone()
-        x = view(base)
-        out = compile(f)(x) if given == "view" else compile(f)(x, base)
-        for of in [[base]] if after == "base" else [[out], [base], [out, base]]:
-            tangents = [torch.ones_like(t) for t in of]
-            yield attempt_later(lambda of=of, tangents=tangents: grad(of, [root, base, x], tangents))
-        yield out, x, base
-
-    check_session(session)
+    root = leaf(rows, 2)
+    base = root.clone()
+    x = view(base)
+    out = compile(f)(x) if given == "view" else compile(f)(x, base)
+    for of in [[base]] if after == "base" else [[out], [base], [out, base]]:
+        tangents = [torch.ones_like(t) for t in of]
+        yield attempt_later(lambda of=of, tangents=tangents: grad(of, [root, base, x], tangents))
+    yield out, x, base

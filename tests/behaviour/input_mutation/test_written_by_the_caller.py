@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import gradients
 from tests.behaviour.wrappers import nested, two
 
@@ -41,25 +41,21 @@ def test_the_caller_writes_an_output_that_was_saved():
         check(function, lambda: given(leaf(3)), after=lambda args, y: y.mul_(2) is None, rtol=1e-6)
 
 
-def test_the_caller_writes_an_alias_of_a_saved_argument():
-    def session(compile):
-        base, x = plain(6), leaf(3)
-        y = compile(lambda b, x: x * b)(base[:3], x)
-        base[3:].add_(1)
-        yield attempt_later(lambda: backward([y])), x
-
-    check_session(session)
+@session
+def test_the_caller_writes_an_alias_of_a_saved_argument(compile):
+    base, x = plain(6), leaf(3)
+    y = compile(lambda b, x: x * b)(base[:3], x)
+    base[3:].add_(1)
+    yield attempt_later(lambda: backward([y])), x
 
 
-def test_the_caller_writes_a_leaf_between_forward_and_backward():
-    def session(compile):
-        x, w = leaf(3), leaf(3, seed=1)
-        y = compile(lambda x, w: x * w)(x, w)
-        with torch.no_grad():
-            w.add_(1)
-        yield attempt_later(lambda: backward([y])), x, w
-
-    check_session(session)
+@session
+def test_the_caller_writes_a_leaf_between_forward_and_backward(compile):
+    x, w = leaf(3), leaf(3, seed=1)
+    y = compile(lambda x, w: x * w)(x, w)
+    with torch.no_grad():
+        w.add_(1)
+    yield attempt_later(lambda: backward([y])), x, w
 
 
 def test_an_output_written_before_the_backward_raises_exactly_where_eager_does():
@@ -76,35 +72,31 @@ def test_an_output_written_before_the_backward_raises_exactly_where_eager_does()
         lambda x, y: (x[:1].zero_(), x[1:] * y)[1],
     ],
 )
-def test_a_saved_argument_written_through_an_alias_with_its_own_version_counter(f):
+@session
+def test_a_saved_argument_written_through_an_alias_with_its_own_version_counter(compile, f):
     """Another tensor on the same storage counts writes by itself: eager's backward reads what is there then."""
 
-    def session(compile):
-        x, y = plain(3), leaf(1)
-        other = torch.empty(0).set_(x.untyped_storage(), 0, (3,), (1,))
-        outputs = compile(f)(x, y)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        backward(outputs, retain_graph=True)
-        yield y.grad.clone()
-        other.fill_(7)
-        backward(outputs, retain_graph=True)
-        yield x, y
-        x.add_(1)
-        for o in outputs:
-            yield attempt_later(lambda o=o: backward([o], retain_graph=True))
-
-    check_session(session)
+    x, y = plain(3), leaf(1)
+    other = torch.empty(0).set_(x.untyped_storage(), 0, (3,), (1,))
+    outputs = compile(f)(x, y)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    backward(outputs, retain_graph=True)
+    yield y.grad.clone()
+    other.fill_(7)
+    backward(outputs, retain_graph=True)
+    yield x, y
+    x.add_(1)
+    for o in outputs:
+        yield attempt_later(lambda o=o: backward([o], retain_graph=True))
 
 
-def test_writing_an_argument_of_which_a_view_is_saved_is_an_error():
-    def session(compile):
-        x, y = plain(3), leaf(3)
-        out = compile(lambda x, y: (x.zero_(), y.view(3, 1).sin())[1])(x, y)
-        with torch.no_grad():
-            y.add_(1)
-        yield attempt_later(lambda: backward([out]))
-
-    check_session(session)
+@session
+def test_writing_an_argument_of_which_a_view_is_saved_is_an_error(compile):
+    x, y = plain(3), leaf(3)
+    out = compile(lambda x, y: (x.zero_(), y.view(3, 1).sin())[1])(x, y)
+    with torch.no_grad():
+        y.add_(1)
+    yield attempt_later(lambda: backward([out]))
 
 
 FOREACH = {
@@ -118,19 +110,17 @@ FOREACH = {
 
 
 @pytest.mark.parametrize("name", FOREACH)
-def test_what_foreach_ops_save_must_not_be_written_and_is_freed(name: str):
-    def session(compile):
-        f = compile(lambda x, y: tuple(FOREACH[name](x, y)))
-        for written in (None, "x", "y", "result"):
-            x, y = leaf(3), leaf(3, seed=1)
-            results = f(x, y)
-            if written is not None:
-                with torch.no_grad():
-                    {"x": x, "y": y, "result": results[0]}[written].add_(1)
-            for k in (0, 0, 1):
-                yield attempt_later(functools.partial(gradients, results[k], (x, y)))
-
-    check_session(session)
+@session
+def test_what_foreach_ops_save_must_not_be_written_and_is_freed(compile, name: str):
+    f = compile(lambda x, y: tuple(FOREACH[name](x, y)))
+    for written in (None, "x", "y", "result"):
+        x, y = leaf(3), leaf(3, seed=1)
+        results = f(x, y)
+        if written is not None:
+            with torch.no_grad():
+                {"x": x, "y": y, "result": results[0]}[written].add_(1)
+        for k in (0, 0, 1):
+            yield attempt_later(functools.partial(gradients, results[k], (x, y)))
 
 
 READS = {
@@ -158,27 +148,25 @@ GIVEN = {
 @pytest.mark.parametrize("is_leaf", [True, False], ids=["leaf", "no leaf"])
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("read", READS)
-def test_the_caller_assigns_data_of_an_argument_before_its_backward(read, given, is_leaf):
-    def session(compile):
-        compiled = compile(READS[read])
-        for later in (False, True):
-            root = leaf(2, 2)
-            w = root if is_leaf else root * 2
-            y = compiled(w)
-            if not later:
-                GIVEN[given](w)
-            found = attempt_later(lambda y=y, w=w: torch.autograd.grad(y.sum(), w, create_graph=True))
-            if isinstance(found, Raised):  # it has another shape by now
-                yield "raised"
-                continue
-            (g,) = found
-            yield g.detach()
-            if later:
-                GIVEN[given](w)
-            found = attempt_later(lambda g=g, w=w: torch.autograd.grad((g * g).sum(), w, allow_unused=True))
-            yield "raised" if isinstance(found, Raised) else found
-
-    check_session(session)
+@session
+def test_the_caller_assigns_data_of_an_argument_before_its_backward(compile, read, given, is_leaf):
+    compiled = compile(READS[read])
+    for later in (False, True):
+        root = leaf(2, 2)
+        w = root if is_leaf else root * 2
+        y = compiled(w)
+        if not later:
+            GIVEN[given](w)
+        found = attempt_later(lambda y=y, w=w: torch.autograd.grad(y.sum(), w, create_graph=True))
+        if isinstance(found, Raised):  # it has another shape by now
+            yield "raised"
+            continue
+        (g,) = found
+        yield g.detach()
+        if later:
+            GIVEN[given](w)
+        found = attempt_later(lambda g=g, w=w: torch.autograd.grad((g * g).sum(), w, allow_unused=True))
+        yield "raised" if isinstance(found, Raised) else found
 
 
 def _written_result(x, y):
@@ -202,22 +190,22 @@ def _written_for_one_of_two(x, y):
 )
 @pytest.mark.parametrize("written", ["x", "y", "alias", "output"])
 @pytest.mark.parametrize("differentiable", [False, True], ids=["once", "differentiable"])
-def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_needed(function, written, differentiable):
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
-        a, b = x * 1, y * 1
-        f = compile(function)
-        outputs = f(a.view(3), b)
-        with torch.no_grad():
-            target = {"x": a, "y": b, "alias": a.detach(), "output": outputs[0].view(-1)}[written]
-            target.add_(1)
-        for o in outputs:
-            seed = torch.ones_like(o)
-            yield attempt_later(
-                lambda o=o, seed=seed: torch.autograd.grad(o, x, seed, retain_graph=True, create_graph=differentiable)
-            )
-
-    check_session(session)
+@session
+def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_needed(
+    compile, function, written, differentiable
+):
+    x, y = leaf(3), leaf(3, seed=1)
+    a, b = x * 1, y * 1
+    f = compile(function)
+    outputs = f(a.view(3), b)
+    with torch.no_grad():
+        target = {"x": a, "y": b, "alias": a.detach(), "output": outputs[0].view(-1)}[written]
+        target.add_(1)
+    for o in outputs:
+        seed = torch.ones_like(o)
+        yield attempt_later(
+            lambda o=o, seed=seed: torch.autograd.grad(o, x, seed, retain_graph=True, create_graph=differentiable)
+        )
 
 
 @pytest.mark.parametrize("make", [leaf, two, nested], ids=["plain", "two", "nested"])
@@ -231,66 +219,58 @@ def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_needed(fu
     ],
     ids=["mul", "exp", "add"],
 )
-def test_what_a_foreach_op_saves_must_not_be_written_for_wrappers_too(op, written, make):
-    def session(compile):
-        x = leaf(3) if make is leaf else make(3, grad=True)
-        out = compile(op)(x)
+@session
+def test_what_a_foreach_op_saves_must_not_be_written_for_wrappers_too(compile, op, written, make):
+    x = leaf(3) if make is leaf else make(3, grad=True)
+    out = compile(op)(x)
+    with torch.no_grad():
+        [x, out, plain(3)][written].add_(1)
+    yield attempt_later(lambda: torch.autograd.grad(out.sum(), x))
+
+
+@session
+def test_a_leaf_view_saved_by_a_foreach_op_is_written_through_its_base(compile):
+    x = plain(3)
+    v = x.t().requires_grad_()
+
+    def f(x, v):
         with torch.no_grad():
-            [x, out, plain(3)][written].add_(1)
-        yield attempt_later(lambda: torch.autograd.grad(out.sum(), x))
+            x.mul_(2)
+        return torch._foreach_mul([v], 2)[0]
 
-    check_session(session)
-
-
-def test_a_leaf_view_saved_by_a_foreach_op_is_written_through_its_base():
-    def session(compile):
-        x = plain(3)
-        v = x.t().requires_grad_()
-
-        def f(x, v):
-            with torch.no_grad():
-                x.mul_(2)
-            return torch._foreach_mul([v], 2)[0]
-
-        y = compile(f)(x, v)
-        with torch.no_grad():
-            x.zero_()
-        yield attempt_later(lambda: y.sum().backward())
-
-    check_session(session)
+    y = compile(f)(x, v)
+    with torch.no_grad():
+        x.zero_()
+    yield attempt_later(lambda: y.sum().backward())
 
 
 @pytest.mark.parametrize("size", [0, 2])
-def test_a_saved_result_of_matmul_with_a_vector_must_not_be_written(size):
+@session
+def test_a_saved_result_of_matmul_with_a_vector_must_not_be_written(compile, size):
     """As ``matmul`` does with what it gives for a vector."""
 
-    def session(compile):
-        x = leaf(1)
-        y, v = compile(lambda x: (lambda v: (v.sin(), v))(torch.matmul(x, torch.ones(1, size))))(x)
-        with torch.no_grad():
-            v.add_(1)
-        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
-
-    check_session(session)
+    x = leaf(1)
+    y, v = compile(lambda x: (lambda v: (v.sin(), v))(torch.matmul(x, torch.ones(1, size))))(x)
+    with torch.no_grad():
+        v.add_(1)
+    yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
 
 
 @pytest.mark.parametrize("size", [0, 2])
-def test_a_saved_result_with_other_strides_than_its_meta_function_must_not_be_written(size):
+@session
+def test_a_saved_result_with_other_strides_than_its_meta_function_must_not_be_written(compile, size):
     """As a copy of an empty view does, whose base was written before."""
 
-    def session(compile):
-        a = leaf(size).clone()
-        x = a.unsqueeze(0)
-        x.mul_(2)
+    a = leaf(size).clone()
+    x = a.unsqueeze(0)
+    x.mul_(2)
 
-        def f(x):
-            y = x.clone()
-            x.mul_(y)
-            return y, x
+    def f(x):
+        y = x.clone()
+        x.mul_(y)
+        return y, x
 
-        y, x = compile(f)(x)
-        with torch.no_grad():
-            y.add_(1)
-        yield attempt_later(lambda: x.sum().backward())
-
-    check_session(session)
+    y, x = compile(f)(x)
+    with torch.no_grad():
+        y.add_(1)
+    yield attempt_later(lambda: x.sum().backward())

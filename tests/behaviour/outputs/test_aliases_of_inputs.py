@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.behaviour.harness import check, check_session, given, leaf, plain
+from tests.behaviour.harness import check, given, leaf, plain, session
 from tests.behaviour.outputs.common import VIEWS_WITH_SLICES, check_views, non_leaf_of_shape
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -51,14 +51,12 @@ def test_an_alias_of_an_input(view, make):
     check(lambda x: view(x), make)
 
 
-def test_the_grad_fn_of_an_alias_is_that_of_its_view_op():
-    def session(compile):
-        x = leaf(2, 3)
-        y = x * 1
-        f = compile(lambda y: (y.t(), y.view(6), y[1:]))
-        yield [type(alias.grad_fn).__name__ for alias in f(y)]
-
-    check_session(session)
+@session
+def test_the_grad_fn_of_an_alias_is_that_of_its_view_op(compile):
+    x = leaf(2, 3)
+    y = x * 1
+    f = compile(lambda y: (y.t(), y.view(6), y[1:]))
+    yield [type(alias.grad_fn).__name__ for alias in f(y)]
 
 
 def test_an_alias_made_after_the_input_is_mutated():

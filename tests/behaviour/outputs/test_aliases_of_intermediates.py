@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain, session
 from tests.behaviour.outputs.common import VIEWS_WITH_SLICES, check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -191,16 +191,14 @@ def test_a_multi_output_view_is_written_inside(split):
         check(of_an_intermediate, kind)
 
 
-def test_the_caller_writes_the_base_of_a_multi_output_view(split):
-    def session(compile):
-        root = leaf(2, 4)
-        x = root * 1
-        outputs = compile(split)(x)
-        x.mul_(2)
-        yield x, outputs
-        yield attempt_later(lambda: backward([outputs[0] * 1])), root
-
-    check_session(session)
+@session
+def test_the_caller_writes_the_base_of_a_multi_output_view(compile, split):
+    root = leaf(2, 4)
+    x = root * 1
+    outputs = compile(split)(x)
+    x.mul_(2)
+    yield x, outputs
+    yield attempt_later(lambda: backward([outputs[0] * 1])), root
 
 
 def test_multi_output_views_made_under_no_grad(split):
@@ -262,18 +260,16 @@ def test_the_imaginary_part_of_an_intermediate_that_is_then_written():
     check(f, lambda: given(leaf(3, dtype=torch.complex64)))
 
 
-def test_the_grad_fn_of_a_split_part_raises_after_its_saved_base_was_written():
+@session
+def test_the_grad_fn_of_a_split_part_raises_after_its_saved_base_was_written(compile):
     def f(x):
         v = torch.stack([x])
         parts = torch.split(v, 1)
         v.sigmoid_()
         return parts[0], v
 
-    def session(compile):
-        x = leaf()
-        part, v = compile(f)(x)
-        yield torch.autograd.grad(v, x, torch.ones_like(v)), v
-        with pytest.raises(RuntimeError, match="is a view and its base or another view of its base"):
-            _ = part.grad_fn
-
-    check_session(session)
+    x = leaf()
+    part, v = compile(f)(x)
+    yield torch.autograd.grad(v, x, torch.ones_like(v)), v
+    with pytest.raises(RuntimeError, match="is a view and its base or another view of its base"):
+        _ = part.grad_fn

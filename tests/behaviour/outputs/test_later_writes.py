@@ -5,41 +5,37 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, check_session, differentiable, leaf, plain, write
+from tests.behaviour.harness import Raised, attempt_later, backward, differentiable, leaf, plain, session, write
 from tests.behaviour.shared import GRAD_MODES, KINDS_OF_VIEWS, leafness, quietly
 
 
-def test_writes_by_the_caller_are_seen_by_returned_aliases_of_arguments():
-    def session(compile):
-        root = leaf(8)
-        base = root * 1
-        a, b = base[:5], base[3:]
-        out = compile(lambda a, b: (a.view(-1), b[1:], a * b))(a, b)
-        yield out, a, b
-        base.mul_(2)
-        yield out, a, b, base
-        out[0].add_(1)
-        yield out, a, b, base
-        yield attempt_later(lambda: backward([base.sum() + out[1].sum()])), root
-
-    check_session(session)
+@session
+def test_writes_by_the_caller_are_seen_by_returned_aliases_of_arguments(compile):
+    root = leaf(8)
+    base = root * 1
+    a, b = base[:5], base[3:]
+    out = compile(lambda a, b: (a.view(-1), b[1:], a * b))(a, b)
+    yield out, a, b
+    base.mul_(2)
+    yield out, a, b, base
+    out[0].add_(1)
+    yield out, a, b, base
+    yield attempt_later(lambda: backward([base.sum() + out[1].sum()])), root
 
 
-def test_the_caller_writes_an_alias_made_under_no_grad():
-    def session(compile):
-        def f(x):
-            y = x * 2
-            with torch.no_grad():
-                z = y.view(-1)
-            return y, z
+@session
+def test_the_caller_writes_an_alias_made_under_no_grad(compile):
+    def f(x):
+        y = x * 2
+        with torch.no_grad():
+            z = y.view(-1)
+        return y, z
 
-        x = leaf(2, 4)
-        y, z = compile(f)(x)
-        yield attempt_later(lambda: z.mul_(2) is None)
-        yield attempt_later(lambda: (z * 2, y * 2))
-        yield attempt_later(lambda: backward(differentiable([y, z]))), x
-
-    check_session(session)
+    x = leaf(2, 4)
+    y, z = compile(f)(x)
+    yield attempt_later(lambda: z.mul_(2) is None)
+    yield attempt_later(lambda: (z * 2, y * 2))
+    yield attempt_later(lambda: backward(differentiable([y, z]))), x
 
 
 @pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
@@ -48,48 +44,42 @@ def view(request: pytest.FixtureRequest):
 
 
 @pytest.mark.parametrize("target", ["input", "first", "second"])
-def test_a_differentiable_write_by_the_caller_shows_in_an_input_and_its_aliases(view, target: str):
-    def session(compile):
-        root = leaf(2, 4)
-        x = root * 1
-        outputs = compile(lambda x: (view(x), x.view(-1)))(x)
-        written = {"input": x, "first": outputs[0], "second": outputs[1]}[target]
-        yield attempt_later(lambda: written.mul_(2) is None), x, outputs
-        yield attempt_later(lambda: [(t * 3).sum() for t in (x, *outputs)]), x, outputs
-        roots = [t for t in (x, *outputs) if attempt_later(lambda t=t: t.grad_fn is not None) is True]
-        yield attempt_later(lambda: backward([t for t in roots if t.dtype.is_floating_point])), root
-
-    check_session(session)
+@session
+def test_a_differentiable_write_by_the_caller_shows_in_an_input_and_its_aliases(compile, view, target: str):
+    root = leaf(2, 4)
+    x = root * 1
+    outputs = compile(lambda x: (view(x), x.view(-1)))(x)
+    written = {"input": x, "first": outputs[0], "second": outputs[1]}[target]
+    yield attempt_later(lambda: written.mul_(2) is None), x, outputs
+    yield attempt_later(lambda: [(t * 3).sum() for t in (x, *outputs)]), x, outputs
+    roots = [t for t in (x, *outputs) if attempt_later(lambda t=t: t.grad_fn is not None) is True]
+    yield attempt_later(lambda: backward([t for t in roots if t.dtype.is_floating_point])), root
 
 
 @pytest.mark.parametrize("target", [0, 1, 2])
-def test_a_differentiable_write_by_the_caller_shows_in_aliases_of_an_intermediate(view, target: int):
-    def session(compile):
-        def f(x):
-            y = x * 2
-            return view(y), y.view(-1), y[0]
+@session
+def test_a_differentiable_write_by_the_caller_shows_in_aliases_of_an_intermediate(compile, view, target: int):
+    def f(x):
+        y = x * 2
+        return view(y), y.view(-1), y[0]
 
-        x = leaf(2, 4)
-        outputs = compile(f)(x)
-        yield attempt_later(lambda: outputs[target].mul_(2) is None), outputs
-        roots = [t for t in outputs if attempt_later(lambda t=t: t.grad_fn is not None) is True]
-        yield attempt_later(lambda: backward([t for t in roots if t.dtype.is_floating_point])), x
-
-    check_session(session)
+    x = leaf(2, 4)
+    outputs = compile(f)(x)
+    yield attempt_later(lambda: outputs[target].mul_(2) is None), outputs
+    roots = [t for t in outputs if attempt_later(lambda t=t: t.grad_fn is not None) is True]
+    yield attempt_later(lambda: backward([t for t in roots if t.dtype.is_floating_point])), x
 
 
-def test_a_write_to_a_fresh_output_shows_in_no_input_and_no_other_output():
-    def session(compile):
-        def f(x):
-            return x.clone(), x + 0, x * 1, x.contiguous().clone(), x[0].clone()
+@session
+def test_a_write_to_a_fresh_output_shows_in_no_input_and_no_other_output(compile):
+    def f(x):
+        return x.clone(), x + 0, x * 1, x.contiguous().clone(), x[0].clone()
 
-        x = leaf(2, 4)
-        outputs = compile(f)(x)
-        for output in outputs:
-            write(output)
-            yield x, outputs
-
-    check_session(session)
+    x = leaf(2, 4)
+    outputs = compile(f)(x)
+    for output in outputs:
+        write(output)
+        yield x, outputs
 
 
 def _squeezed(x, y):
@@ -105,27 +95,23 @@ def _parts(x, y):
 
 @pytest.mark.parametrize("f", [_squeezed, _parts])
 @pytest.mark.parametrize("which", [1, 2, 3, slice(1, 3)])
-def test_writes_to_data_and_detached_aliases_count_versions_as_in_eager(f, which):
-    def session(compile):
-        x = leaf(3)
-        product, *aliases = compile(f)(x, plain(3, 1))
-        written = [product, *aliases][which] if which != 3 or f is _parts else aliases[0]
-        for t in written if isinstance(written, list) else [written]:
-            t.mul_(1)
-        yield aliases
-        yield attempt_later(lambda: torch.autograd.grad(product.sum(), x))
-
-    check_session(session)
+@session
+def test_writes_to_data_and_detached_aliases_count_versions_as_in_eager(compile, f, which):
+    x = leaf(3)
+    product, *aliases = compile(f)(x, plain(3, 1))
+    written = [product, *aliases][which] if which != 3 or f is _parts else aliases[0]
+    for t in written if isinstance(written, list) else [written]:
+        t.mul_(1)
+    yield aliases
+    yield attempt_later(lambda: torch.autograd.grad(product.sum(), x))
 
 
-def test_a_write_to_data_of_a_result_reshaped_in_place_shows_in_the_backward():
-    def session(compile):
-        x = leaf(3)
-        product, data, _ = compile(_squeezed)(x, plain(3, 1))
-        data.zero_()
-        yield torch.autograd.grad(product.sum(), x)
-
-    check_session(session)
+@session
+def test_a_write_to_data_of_a_result_reshaped_in_place_shows_in_the_backward(compile):
+    x = leaf(3)
+    product, data, _ = compile(_squeezed)(x, plain(3, 1))
+    data.zero_()
+    yield torch.autograd.grad(product.sum(), x)
 
 
 @pytest.mark.parametrize("ambient", ["grad", "no_grad", "inference"])
@@ -133,7 +119,8 @@ def test_a_write_to_data_of_a_result_reshaped_in_place_shows_in_the_backward():
 @pytest.mark.parametrize("written", ["nothing", "base", "view"])
 @pytest.mark.parametrize("base", ["argument", "made inside", "view"])
 @pytest.mark.parametrize("later", ["written", "told to require grad", "set"])
-def test_a_returned_view_whose_base_gets_a_history_from_the_caller(ambient, inside, written, base, later):
+@session
+def test_a_returned_view_whose_base_gets_a_history_from_the_caller(compile, ambient, inside, written, base, later):
     def function(x):
         b = x * 2 if base == "made inside" else x
         with GRAD_MODES[inside]():
@@ -152,20 +139,17 @@ def test_a_returned_view_whose_base_gets_a_history_from_the_caller(ambient, insi
         else:
             b.requires_grad_()
 
-    def session(compile):
-        x, w = plain(4)[1:] if base == "view" else plain(3), leaf(3)
-        with GRAD_MODES[ambient]():
-            b, views = compile(function)(x)
-        yield [leafness(t) for t in (b, *views)]
-        yield isinstance(attempt_later(lambda: give(b, w)), Raised)
-        yield [leafness(t) for t in (b, *views)]
-        for v in views:
-            found = attempt_later(lambda v=v: torch.autograd.grad(v.sum() * 3, w, allow_unused=True))
-            yield "raised" if isinstance(found, Raised) else found
-            yield isinstance(attempt_later(lambda v=v: v.mul_(2)), Raised)
-            yield leafness(v)
-
-    check_session(session)
+    x, w = plain(4)[1:] if base == "view" else plain(3), leaf(3)
+    with GRAD_MODES[ambient]():
+        b, views = compile(function)(x)
+    yield [leafness(t) for t in (b, *views)]
+    yield isinstance(attempt_later(lambda: give(b, w)), Raised)
+    yield [leafness(t) for t in (b, *views)]
+    for v in views:
+        found = attempt_later(lambda v=v: torch.autograd.grad(v.sum() * 3, w, allow_unused=True))
+        yield "raised" if isinstance(found, Raised) else found
+        yield isinstance(attempt_later(lambda v=v: v.mul_(2)), Raised)
+        yield leafness(v)
 
 
 def _widens(v):
@@ -209,72 +193,62 @@ ORIGINS = {
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("saved", [False, True], ids=["", "of what is saved"])
-def test_a_lone_returned_view_without_history_is_a_view_to_the_caller(ambient, caller, origin, saved):
+@session
+def test_a_lone_returned_view_without_history_is_a_view_to_the_caller(compile, ambient, caller, origin, saved):
     def f(x):
         b = torch.ones_like(x)
         product = x * (b if saved else 2)
         return product, ORIGINS[origin](b)
 
-    def session(compile):
-        x = leaf(2, 4)
-        with torch.set_grad_enabled(ambient == "grad"):
-            product, v = compile(f)(x)
-        yield attempt_later(lambda: CALLERS[caller](v)), product
-        yield attempt_later(lambda: (v.is_leaf, v.requires_grad, type(v.grad_fn).__name__)), v
-        yield attempt_later(lambda: product.sum().backward()), x
-
-    check_session(session)
+    x = leaf(2, 4)
+    with torch.set_grad_enabled(ambient == "grad"):
+        product, v = compile(f)(x)
+    yield attempt_later(lambda: CALLERS[caller](v)), product
+    yield attempt_later(lambda: (v.is_leaf, v.requires_grad, type(v.grad_fn).__name__)), v
+    yield attempt_later(lambda: product.sum().backward()), x
 
 
-def test_autograd_sees_a_write_by_the_caller_to_an_alias_in_the_input():
-    def session(compile):
-        root = leaf(2, 3)
-        x = root * 1
-        alias = compile(lambda x: x.view(6))(x)
-        alias.mul_(3)
-        yield x, alias
-        backward([x])
-        yield root
-
-    check_session(session)
+@session
+def test_autograd_sees_a_write_by_the_caller_to_an_alias_in_the_input(compile):
+    root = leaf(2, 3)
+    x = root * 1
+    alias = compile(lambda x: x.view(6))(x)
+    alias.mul_(3)
+    yield x, alias
+    backward([x])
+    yield root
 
 
-def test_autograd_sees_a_write_by_the_caller_to_the_input_in_an_alias():
-    def session(compile):
-        root = leaf(2, 3)
-        x = root * 1
-        alias = compile(lambda x: x[0])(x)
-        x.mul_(3)
-        yield x, alias
-        backward([alias])
-        yield root
-
-    check_session(session)
+@session
+def test_autograd_sees_a_write_by_the_caller_to_the_input_in_an_alias(compile):
+    root = leaf(2, 3)
+    x = root * 1
+    alias = compile(lambda x: x[0])(x)
+    x.mul_(3)
+    yield x, alias
+    backward([alias])
+    yield root
 
 
-def test_a_write_by_the_caller_to_a_returned_view_of_a_leaf_raises_as_in_eager():
-    def session(compile):
-        x = leaf(2, 3)
-        alias = compile(lambda x: x[0])(x)
-        yield x, alias, attempt_later(lambda: alias.mul_(2))
-
-    check_session(session)
+@session
+def test_a_write_by_the_caller_to_a_returned_view_of_a_leaf_raises_as_in_eager(compile):
+    x = leaf(2, 3)
+    alias = compile(lambda x: x[0])(x)
+    yield x, alias, attempt_later(lambda: alias.mul_(2))
 
 
-def test_autograd_sees_a_write_by_the_caller_to_one_alias_of_an_intermediate_in_another():
-    def session(compile):
-        def f(x):
-            y = x * 2
-            return y.view(-1), y.t()
+@session
+def test_autograd_sees_a_write_by_the_caller_to_one_alias_of_an_intermediate_in_another(compile):
+    def f(x):
+        y = x * 2
+        return y.view(-1), y.t()
 
-        x = leaf(2, 3)
-        a, b = compile(f)(x)
-        a.mul_(3)
-        yield a, b
-        backward([b])
-        yield x
-
-    check_session(session)
+    x = leaf(2, 3)
+    a, b = compile(f)(x)
+    a.mul_(3)
+    yield a, b
+    backward([b])
+    yield x
 
 
 VIEWS = {
@@ -348,19 +322,17 @@ def as_argument(view, write):
     "where", [of_argument, of_view_argument, of_what_is_made_inside, of_view_made_inside, as_argument]
 )
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
-def test_the_history_of_a_written_view_is_made_when_the_caller_asks_for_it(view, write, where, mode):
+@session
+def test_the_history_of_a_written_view_is_made_when_the_caller_asks_for_it(compile, view, write, where, mode):
     function, given = where(VIEWS[view], WRITES[write])
 
-    def session(compile):
-        compiled = compile(function)
-        for later in LATER.values():
-            w = leaf(2, 2, dtype=torch.complex64)
-            with mode():
-                x, v = compiled(*given(w))
-            yield isinstance(attempt_later(lambda x=x, v=v, later=later: later(x, v)), Raised)
-            yield [leafness(t) for t in (v, v, x)]
-            total = attempt_later(lambda x=x, v=v: (v * 3).abs().sum() + (x * 2).abs().sum())
-            found = attempt_later(lambda total=total, w=w: torch.autograd.grad(total, w))
-            yield "raised" if isinstance(found, Raised) else found
-
-    check_session(session)
+    compiled = compile(function)
+    for later in LATER.values():
+        w = leaf(2, 2, dtype=torch.complex64)
+        with mode():
+            x, v = compiled(*given(w))
+        yield isinstance(attempt_later(lambda x=x, v=v, later=later: later(x, v)), Raised)
+        yield [leafness(t) for t in (v, v, x)]
+        total = attempt_later(lambda x=x, v=v: (v * 3).abs().sum() + (x * 2).abs().sum())
+        found = attempt_later(lambda total=total, w=w: torch.autograd.grad(total, w))
+        yield "raised" if isinstance(found, Raised) else found

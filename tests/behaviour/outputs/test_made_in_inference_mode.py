@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain, write
+from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, non_leaf, plain, session, write
 
 
 @pytest.mark.parametrize("made", [lambda x: x * 2, torch.ones_like, lambda x: x[:1]])
@@ -45,21 +45,19 @@ def test_a_view_of_a_leaf_made_in_inference_mode_is_copied_into_an_argument():
     ],
     ids=["same dtype", "other dtype", "shape", "detached", "part", "result"],
 )
-def test_detach_outside_of_what_is_made_in_inference_mode_counts_versions(view, grad):
+@session
+def test_detach_outside_of_what_is_made_in_inference_mode_counts_versions(compile, view, grad):
     def inside(x):
         with torch.inference_mode():
             made = view(x)
         return made, made.detach(), made.detach().detach()
 
-    def session(compile):
-        compiled = compile(inside)
-        for k in range(3):
-            x = leaf(4) if grad else plain(4)
-            made = attempt(lambda x=x: compiled(x))
-            yield x, made
-            yield attempt_later(lambda made=made, k=k: write(made[k])), x, made
-
-    check_session(session)
+    compiled = compile(inside)
+    for k in range(3):
+        x = leaf(4) if grad else plain(4)
+        made = attempt(lambda x=x: compiled(x))
+        yield x, made
+        yield attempt_later(lambda made=made, k=k: write(made[k])), x, made
 
 
 BENEATH = {
@@ -86,7 +84,8 @@ BENEATH = {
 @pytest.mark.parametrize("op", BENEATH.values(), ids=BENEATH)
 @pytest.mark.parametrize("made", ["inside", "by data", "in place of a leaf"])
 @pytest.mark.parametrize("ambient", [torch.enable_grad, torch.no_grad], ids=["grad", "no_grad"])
-def test_ops_outside_inference_mode_of_an_inference_tensor_that_requires_grad(op, made, ambient):
+@session(rtol=1e-6)
+def test_ops_outside_inference_mode_of_an_inference_tensor_that_requires_grad(compile, op, made, ambient):
     def function(x):
         with torch.inference_mode():
             y = x.clone()
@@ -99,14 +98,11 @@ def test_ops_outside_inference_mode_of_an_inference_tensor_that_requires_grad(op
         with ambient():
             return op(y)
 
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            result = attempt(lambda: compiled(leaf(2, 2)))
-            yield result
-            yield isinstance(result, torch.Tensor) and (result.requires_grad, result.is_inference())
-
-    check_session(session, rtol=1e-6)
+    compiled = compile(function)
+    for _ in range(2):
+        result = attempt(lambda: compiled(leaf(2, 2)))
+        yield result
+        yield isinstance(result, torch.Tensor) and (result.requires_grad, result.is_inference())
 
 
 def test_results_and_views_made_in_inference_mode_are_returned():
@@ -130,24 +126,23 @@ def test_requires_grad_of_an_inference_tensor_made_inside():
     check(f, lambda: given(plain(3)))
 
 
-def test_the_caller_writes_a_detached_alias_of_what_is_made_in_inference_mode():
+@session
+def test_the_caller_writes_a_detached_alias_of_what_is_made_in_inference_mode(compile):
     def f(x):
         with torch.inference_mode():
             v = x.clone()
         return v.detach()
 
-    def session(compile):
-        v = compile(f)(plain(3))
-        yield v, v.is_inference(), v._version
-        v.add_(1)
-        yield v, v._version
-
-    check_session(session)
+    v = compile(f)(plain(3))
+    yield v, v.is_inference(), v._version
+    v.add_(1)
+    yield v, v._version
 
 
 @pytest.mark.parametrize("returned", [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("part", [lambda t: t[0], lambda t: t.view(-1), lambda t: t], ids=["row", "view", "itself"])
-def test_detach_outside_of_a_part_made_in_inference_mode_may_be_written(returned, part):
+@session
+def test_detach_outside_of_a_part_made_in_inference_mode_may_be_written(compile, returned, part):
     def f(x):
         with torch.inference_mode():
             whole = x.clone()
@@ -155,13 +150,10 @@ def test_detach_outside_of_a_part_made_in_inference_mode_may_be_written(returned
         several = whole, some, some.detach()
         return [several[k] for k in returned]
 
-    def session(compile):
-        out = compile(f)(plain(2, 2))
-        yield out, [attempt_later(lambda t=t: t._version) for t in out]
-        for t in out:
-            yield attempt_later(lambda t=t: t.add_(1)), out
-
-    check_session(session)
+    out = compile(f)(plain(2, 2))
+    yield out, [attempt_later(lambda t=t: t._version) for t in out]
+    for t in out:
+        yield attempt_later(lambda t=t: t.add_(1)), out
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float32])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.outputs.common import check_views, non_leaf_of_shape
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -37,21 +37,19 @@ class _ReturnsIt(torch.autograd.Function):
 
 @pytest.mark.parametrize("make", [_ReturnsIt.apply, lambda x: x * 1, lambda x: x[:]], ids=["custom", "mul", "slice"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_view_made_under_no_grad_between_two_writes(make, grad):
+@session
+def test_a_view_made_under_no_grad_between_two_writes(compile, make, grad):
     def f(x):
         x.zero_()
         v = x.t()
         x.zero_()
         return v
 
-    def session(compile):
-        x = make(leaf(2, 2))
-        with torch.set_grad_enabled(grad):
-            v = attempt(lambda: compile(f)(x))
-        yield v
-        yield attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.sum().backward())
-
-    check_session(session)
+    x = make(leaf(2, 2))
+    with torch.set_grad_enabled(grad):
+        v = attempt(lambda: compile(f)(x))
+    yield v
+    yield attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.sum().backward())
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.long])

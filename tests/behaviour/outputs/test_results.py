@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, check, given, leaf, plain, session
 from tests.behaviour.outputs.common import non_leaf_of_shape
 from tests.behaviour.shared import non_leaf
 
@@ -48,13 +48,11 @@ def test_results_of_a_foreach_op_do_not_alias_one_another():
     check(lambda x, y: torch._foreach_mul([x, y], 2), lambda: given(leaf(3), leaf(3)))
 
 
-def test_batch_norm_of_a_transposed_input_in_inference_mode_has_eagers_strides():
-    def session(compile):
-        f = compile(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True))
-        with torch.inference_mode():
-            yield f(plain(2, 2).t())
-
-    check_session(session)
+@session
+def test_batch_norm_of_a_transposed_input_in_inference_mode_has_eagers_strides(compile):
+    f = compile(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True))
+    with torch.inference_mode():
+        yield f(plain(2, 2).t())
 
 
 OPS = {
@@ -75,16 +73,14 @@ OPS = {
 
 @pytest.mark.parametrize("stride", [(1, 1, 2, 4), (8, 4, 2, 1), (4, 4, 2, 1), (1, 2, 4, 8)], ids=str)
 @pytest.mark.parametrize("op", OPS.values(), ids=OPS)
-def test_results_without_elements_have_eagers_strides(op, stride):
+@session
+def test_results_without_elements_have_eagers_strides(compile, op, stride):
     def f(x):
         found = op(x)
         return [t.view(torch.uint8) for t in (found if isinstance(found, tuple) else (found,))]
 
-    def session(compile):
-        x = torch.empty_strided((0, 2, 2, 2), stride)
-        yield attempt(lambda: compile(f)(x))
-
-    check_session(session)
+    x = torch.empty_strided((0, 2, 2, 2), stride)
+    yield attempt(lambda: compile(f)(x))
 
 
 @pytest.mark.parametrize(
@@ -154,56 +150,50 @@ def test_contiguous_returns_an_input_that_is_contiguous():
 
 
 @pytest.mark.parametrize("made", ["after", "before"])
-def test_a_returned_part_has_the_storage_of_its_base(made):
-    def session(compile):
-        @compile
-        def f(x):
-            whole = torch.zeros(3)
-            part = whole[:1]
-            whole.add_(1)
-            part.add_(1)
-            return part if made == "before" else whole[:1]
+@session
+def test_a_returned_part_has_the_storage_of_its_base(compile, made):
+    @compile
+    def f(x):
+        whole = torch.zeros(3)
+        part = whole[:1]
+        whole.add_(1)
+        part.add_(1)
+        return part if made == "before" else whole[:1]
 
-        y = f(plain(1))
-        yield y, y.untyped_storage().nbytes()
-        yield y, y.as_strided((3,), (1,)), y.resize_(2)
-
-    check_session(session)
+    y = f(plain(1))
+    yield y, y.untyped_storage().nbytes()
+    yield y, y.as_strided((3,), (1,)), y.resize_(2)
 
 
 @pytest.mark.parametrize("pool", [torch.max_pool1d, torch.nn.functional.max_pool1d, torch.nn.MaxPool1d(2)])
 @pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
 @pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("lies", ["in rows", "transposed", "transposed twice"])
-def test_the_result_of_max_pool1d_has_eagers_strides(lies, context, make, pool):
+@session
+def test_the_result_of_max_pool1d_has_eagers_strides(compile, lies, context, make, pool):
     def f(x):
         for _ in range({"in rows": 0, "transposed": 1, "transposed twice": 2}[lies]):
             x = x.transpose(1, 2)
         return pool(x) if isinstance(pool, torch.nn.Module) else pool(x, 2)
 
-    def session(compile):
-        x = make(2, 4, 6)
-        with context():
-            out = compile(f)(x)
-        yield out, out.stride()
-
-    check_session(session)
+    x = make(2, 4, 6)
+    with context():
+        out = compile(f)(x)
+    yield out, out.stride()
 
 
 @pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
-def test_the_result_of_max_pool1d_is_no_view(context):
+@session
+def test_the_result_of_max_pool1d_is_no_view(compile, context):
     def f(x):
         pooled = torch.max_pool1d(x, 2)
         return pooled.detach_(), pooled[0]
 
-    def session(compile):
-        compiled = compile(f)
-        for x in (plain(2, 4), plain(1, 2, 4)):
-            with context():
-                pooled, part = attempt(lambda x=x: compiled(x))
-            yield pooled, part, getattr(part._base, "shape", None)
-
-    check_session(session)
+    compiled = compile(f)
+    for x in (plain(2, 4), plain(1, 2, 4)):
+        with context():
+            pooled, part = attempt(lambda x=x: compiled(x))
+        yield pooled, part, getattr(part._base, "shape", None)
 
 
 @pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
@@ -229,21 +219,19 @@ ENDS = {
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("line", [torch.linspace, torch.logspace])
-def test_linspace_and_logspace_between_complex_ends_are_complex(line, ends, dtype, default):
+@session
+def test_linspace_and_logspace_between_complex_ends_are_complex(compile, line, ends, dtype, default):
     def f(z):
         points = line(*ENDS[ends](z), 4)
         return points, points * z, points.imag.sum() * z.real
 
-    def session(compile):
-        torch.set_default_dtype(default)
-        try:
-            z = leaf(4, dtype=dtype)
-            points, product, part = compile(f)(z)
-            yield points, product, part, torch.autograd.grad(product.real.sum() + part.sum(), z)
-        finally:
-            torch.set_default_dtype(torch.float32)
-
-    check_session(session)
+    torch.set_default_dtype(default)
+    try:
+        z = leaf(4, dtype=dtype)
+        points, product, part = compile(f)(z)
+        yield points, product, part, torch.autograd.grad(product.real.sum() + part.sum(), z)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_svd_and_eig_have_eagers_strides():

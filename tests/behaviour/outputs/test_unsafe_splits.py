@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, given, leaf, plain, write
+from tests.behaviour.harness import Raised, attempt, attempt_later, check, given, leaf, plain, session, write
 from tests.behaviour.shared import MODES
 from tests.behaviour.wrappers import two
 
@@ -23,19 +23,17 @@ def test_an_argument_is_assigned_one_of_its_unsafe_chunks():
 
 
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
-def test_an_unsafe_split_in_inference_mode_whose_source_is_then_reshaped(split):
+@session
+def test_an_unsafe_split_in_inference_mode_whose_source_is_then_reshaped(compile, split):
     def f(x):
         v, _ = split(x, *((1, 1) if split is torch.unsafe_split else (2, 1)))
         x.squeeze_(1)
         return v
 
-    def session(compile):
-        x = leaf(1, 2).clone()
-        with torch.inference_mode():
-            v = attempt(lambda: compile(f)(x))
-        yield v, x
-
-    check_session(session)
+    x = leaf(1, 2).clone()
+    with torch.inference_mode():
+        v = attempt(lambda: compile(f)(x))
+    yield v, x
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -94,7 +92,8 @@ CHANGES = {
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("source", [torch.detach, torch.t], ids=["detached", "transposed"])
-def test_a_split_or_slice_whose_source_is_then_reshaped_or_moved(source, mode, split, change, whole):
+@session
+def test_a_split_or_slice_whose_source_is_then_reshaped_or_moved(compile, source, mode, split, change, whole):
     def f(x, y):
         v = source(x)
         with MODES[mode]():
@@ -102,13 +101,10 @@ def test_a_split_or_slice_whose_source_is_then_reshaped_or_moved(source, mode, s
         CHANGES[change](v, y)
         return (part, v) if whole else (part,)
 
-    def session(compile):
-        x, y = plain(2, 3), plain(3, 2, seed=1)
-        out = compile(f)(x, y)
-        yield out, x, y
-        yield attempt_later(lambda: write(out[0])), out, x, y
-
-    check_session(session)
+    x, y = plain(2, 3), plain(3, 2, seed=1)
+    out = compile(f)(x, y)
+    yield out, x, y
+    yield attempt_later(lambda: write(out[0])), out, x, y
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -127,7 +123,8 @@ def test_an_unsafe_chunk_whose_source_is_assigned_a_clone(again):
 @pytest.mark.parametrize("between", [False, True], ids=["once", "by another place"])
 @pytest.mark.parametrize("make", [plain, leaf, lambda *n: leaf(*n).clone()], ids=["plain", "leaf", "no leaf"])
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.split])
-def test_a_split_or_unsafe_split_of_an_argument_that_moved_before(split, make, between):
+@session
+def test_a_split_or_unsafe_split_of_an_argument_that_moved_before(compile, split, make, between):
     def f(x, y):
         x.data = y.clone() if between else y
         part = split(x, 1)[0]
@@ -135,12 +132,9 @@ def test_a_split_or_unsafe_split_of_an_argument_that_moved_before(split, make, b
             x.data = y
         return part
 
-    def session(compile):
-        x, y = make(2, 2), plain(2, 2, seed=3)
-        part = compile(f)(x, y)
-        yield part, x, y
-
-    check_session(session)
+    x, y = make(2, 2), plain(2, 2, seed=3)
+    part = compile(f)(x, y)
+    yield part, x, y
 
 
 def parts(x):
@@ -157,48 +151,44 @@ def parts_of_what_is_given_other_data(x):
 @pytest.mark.parametrize("function", [parts, parts_of_what_is_given_other_data])
 @pytest.mark.parametrize("under_grad", [False, True])
 @pytest.mark.parametrize("writes", [(0, 1), (1, 0), (0, 0, 2)])
-def test_unsafe_split_in_inference_mode_of_an_argument_written_before_the_call(function, writes, under_grad):
-    def session(compile):
-        compiled = compile(function)
-        for count in writes:
-            root = leaf(2, 3)
-            x = root * 1
-            for _ in range(count):
-                with torch.set_grad_enabled(under_grad):
-                    x.mul_(2)
-            made = attempt(lambda x=x: compiled(x))
-            yield root, x, made
-            yield [attempt_later(lambda part=part: (part.is_leaf, part * 2)) for part in made]
-
-    check_session(session)
+@session
+def test_unsafe_split_in_inference_mode_of_an_argument_written_before_the_call(compile, function, writes, under_grad):
+    compiled = compile(function)
+    for count in writes:
+        root = leaf(2, 3)
+        x = root * 1
+        for _ in range(count):
+            with torch.set_grad_enabled(under_grad):
+                x.mul_(2)
+        made = attempt(lambda x=x: compiled(x))
+        yield root, x, made
+        yield [attempt_later(lambda part=part: (part.is_leaf, part * 2)) for part in made]
 
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("written", ["argument", "part", "view", "nothing"])
 @pytest.mark.parametrize("looked", [lambda v: v.t(), lambda v: v[:1], lambda v: v.view(1), lambda v: v.detach()])
 @pytest.mark.parametrize("split", [torch.unsafe_chunk, torch.chunk])
-def test_a_view_of_a_part_split_in_inference_mode_after_a_write_to_any_of_them(split, looked, written, inside):
-    def session(compile):
-        x = leaf(2)
+@session
+def test_a_view_of_a_part_split_in_inference_mode_after_a_write_to_any_of_them(compile, split, looked, written, inside):
+    x = leaf(2)
 
-        def f(x):
-            with torch.inference_mode():
-                part = split(x, 2)[0]
-                view = looked(part)
-                if written != "nothing":
-                    {"argument": x, "part": part, "view": view}[written].zero_()
-                return part, view
+    def f(x):
+        with torch.inference_mode():
+            part = split(x, 2)[0]
+            view = looked(part)
+            if written != "nothing":
+                {"argument": x, "part": part, "view": view}[written].zero_()
+            return part, view
 
-        def call(x):
-            with contextlib.nullcontext() if inside else torch.inference_mode():
-                return compile(f)(x)
+    def call(x):
+        with contextlib.nullcontext() if inside else torch.inference_mode():
+            return compile(f)(x)
 
-        part, view = call(x)
-        yield x, part, view
-        yield attempt_later(lambda: part.is_leaf), attempt_later(lambda: view.is_leaf)
-        yield attempt_later(lambda: (view * 2).sum().backward()), x.grad
-
-    check_session(session)
+    part, view = call(x)
+    yield x, part, view
+    yield attempt_later(lambda: part.is_leaf), attempt_later(lambda: view.is_leaf)
+    yield attempt_later(lambda: (view * 2).sum().backward()), x.grad
 
 
 SPLIT = {
@@ -214,7 +204,8 @@ SPLIT = {
 @pytest.mark.parametrize("op", [lambda x: torch.unsafe_chunk(x, 2), lambda x: torch.unsafe_split_with_sizes(x, [1, 3])])
 @pytest.mark.parametrize("written", [None, "first", "whole", "part"])
 @pytest.mark.parametrize("around", [contextlib.nullcontext, torch.inference_mode])
-def test_unsafe_split_parts_made_in_inference_mode_are_used_outside(make, op, written, around):
+@session
+def test_unsafe_split_parts_made_in_inference_mode_are_used_outside(compile, make, op, written, around):
     """Autograd takes one for written if it does not stand where what it is a part of did."""
 
     def inside(x):
@@ -226,17 +217,14 @@ def test_unsafe_split_parts_made_in_inference_mode_are_used_outside(make, op, wr
                 (x if written == "whole" else parts[0]).mul_(2)
         return torch.neg(parts[1]), parts
 
-    def session(compile):
-        compiled = compile(inside)
-        for _ in range(2):
-            x = make()
-            with around():
-                made = attempt(lambda x=x: compiled(x))
-            yield x, made
-            if made and isinstance(made, tuple):
-                yield attempt_later(lambda made=made: write(made[1][1])), x, made
-
-    check_session(session)
+    compiled = compile(inside)
+    for _ in range(2):
+        x = make()
+        with around():
+            made = attempt(lambda x=x: compiled(x))
+        yield x, made
+        if made and isinstance(made, tuple):
+            yield attempt_later(lambda made=made: write(made[1][1])), x, made
 
 
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
@@ -251,71 +239,66 @@ def test_unsafe_split_parts_made_in_inference_mode_are_used_outside(make, op, wr
     ],
     ids=["reshaped", "and the part written", "both written", "and the part reshaped"],
 )
-def test_an_unsafe_split_part_of_a_view_that_is_then_reshaped_in_place(split, counted, change):
+@session
+def test_an_unsafe_split_part_of_a_view_that_is_then_reshaped_in_place(compile, split, counted, change):
     def f(x):
         y = x.view(4, 1)
         part = split(y, 2)[0]
         change(x, y, part)
         return part
 
-    def session(compile):
-        x = leaf(4)
-        with torch.no_grad():
-            for _ in range(counted):
-                x.add_(1)
-        with torch.inference_mode():
-            part = compile(f)(x)
-        yield part, x
-
-    check_session(session)
+    x = leaf(4)
+    with torch.no_grad():
+        for _ in range(counted):
+            x.add_(1)
+    with torch.inference_mode():
+        part = compile(f)(x)
+    yield part, x
 
 
 @pytest.mark.parametrize(
     "op", [lambda x: torch.unsafe_split(x, 1), lambda x: [torch.ops.aten._unsafe_view(x, (3,))]], ids=["split", "view"]
 )
-def test_unsafe_split_and_unsafe_view_give_views_under_inference_mode(op):
+@session
+def test_unsafe_split_and_unsafe_view_give_views_under_inference_mode(compile, op):
     def f(x):
         with torch.inference_mode():
             y = op(x)[0]
         return y.zero_()
 
-    def session(compile):
-        x = leaf(3)
-        yield attempt_later(lambda: compile(f)(x)), x
-        with torch.inference_mode():
-            yield compile(lambda x: (op(x)[0], x.zero_())[0])(x), x
-
-    check_session(session)
+    x = leaf(3)
+    yield attempt_later(lambda: compile(f)(x)), x
+    with torch.inference_mode():
+        yield compile(lambda x: (op(x)[0], x.zero_())[0])(x), x
 
 
 @pytest.mark.parametrize("op", [torch.unsafe_chunk, torch.unsafe_split])
 @pytest.mark.parametrize("written", [False, True])
-def test_an_unsafe_split_part_is_written_in_inference_mode(op, written):
+@session
+def test_an_unsafe_split_part_is_written_in_inference_mode(compile, op, written):
     """Whether autograd refuses to say its history depends on the versions that it and its base have."""
 
-    def session(compile):
-        x = leaf(3)
-        if written:
-            with torch.no_grad():
-                x.mul_(2)
+    x = leaf(3)
+    if written:
+        with torch.no_grad():
+            x.mul_(2)
 
-        def f(x):
-            parts = op(x, 2)
-            parts[0].zero_()
-            return parts
+    def f(x):
+        parts = op(x, 2)
+        parts[0].zero_()
+        return parts
 
-        with torch.inference_mode():
-            parts = compile(f)(x)
-        yield [part._version for part in parts], attempt_later(lambda: parts[0].is_leaf)
-
-    check_session(session)
+    with torch.inference_mode():
+        parts = compile(f)(x)
+    yield [part._version for part in parts], attempt_later(lambda: parts[0].is_leaf)
 
 
 @pytest.mark.parametrize("op", [torch.unsafe_chunk, torch.unsafe_split])
 @pytest.mark.parametrize("times", [0, 1, 2])
 @pytest.mark.parametrize("part", [lambda x: x, lambda x: x.view(2), lambda x: torch.unsafe_split(x, 2)[0]])
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_unsafe_split_part_of_a_view_is_written_in_inference_mode(op, times, part, inside):
+@session
+def test_an_unsafe_split_part_of_a_view_is_written_in_inference_mode(compile, op, times, part, inside):
     def f(x, written):
         with torch.inference_mode():
             y = part(x)
@@ -328,18 +311,15 @@ def test_an_unsafe_split_part_of_a_view_is_written_in_inference_mode(op, times, 
                 x.neg_()
             return parts
 
-    def session(compile):
-        compiled = compile(f)
-        for written in ("", "part", "whole", "part, whole", "before", "before, part", "before, whole"):
-            x = leaf(2) * 1
-            with torch.no_grad():
-                for _ in range(times):
-                    x.mul_(2)
-            with torch.inference_mode(not inside):
-                parts = compiled(x.view(2), written)
-            yield x, parts, [p._version for p in parts], [attempt_later(lambda p=p: p.is_leaf) for p in parts]
-
-    check_session(session)
+    compiled = compile(f)
+    for written in ("", "part", "whole", "part, whole", "before", "before, part", "before, whole"):
+        x = leaf(2) * 1
+        with torch.no_grad():
+            for _ in range(times):
+                x.mul_(2)
+        with torch.inference_mode(not inside):
+            parts = compiled(x.view(2), written)
+        yield x, parts, [p._version for p in parts], [attempt_later(lambda p=p: p.is_leaf) for p in parts]
 
 
 @pytest.mark.parametrize(
@@ -349,32 +329,28 @@ def test_an_unsafe_split_part_of_a_view_is_written_in_inference_mode(op, times, 
 )
 @pytest.mark.parametrize("counted", [0, 1, 2])
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
-def test_unsafe_split_in_inference_mode_of_a_leaf_written_before_the_call(split, counted, change):
+@session
+def test_unsafe_split_in_inference_mode_of_a_leaf_written_before_the_call(compile, split, counted, change):
     """Autograd compares what such a view has counted with what its base had when the view was made."""
 
-    def session(compile):
-        x = leaf(4)
-        with torch.no_grad():
-            for _ in range(counted):
-                x.add_(1)
-        with torch.inference_mode():
-            v = compile(lambda x: change(split(x, 2)[0], x))(x)
-        yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
-
-    check_session(session)
+    x = leaf(4)
+    with torch.no_grad():
+        for _ in range(counted):
+            x.add_(1)
+    with torch.inference_mode():
+        v = compile(lambda x: change(split(x, 2)[0], x))(x)
+    yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
 
 
-def test_unsafe_split_in_inference_mode_of_a_result_of_linear():
+@session
+def test_unsafe_split_in_inference_mode_of_a_result_of_linear(compile):
     def f(x):
         y = torch.nn.functional.linear(x, torch.ones(3, 4))
         with torch.inference_mode():
             return torch.unsafe_split(y, 2)[0]
 
-    def session(compile):
-        v = compile(f)(leaf(4))
-        yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
-
-    check_session(session)
+    v = compile(f)(leaf(4))
+    yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
 
 
 def test_unsafe_chunk_of_a_wrapper_that_was_squeezed_in_place():

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, session
 
 
 def test_numbers_drawn_again_after_set_rng_state_inside():
@@ -126,32 +126,28 @@ def test_a_generator_as_an_argument(function):
     _with_generator(function)
 
 
-def test_a_generator_from_a_closure():
-    def session(compile):
-        g = torch.Generator().manual_seed(3)
-        f = compile(lambda x: x * torch.rand(3, generator=g))
-        for _ in range(2):
-            y = f(leaf(2, 3))
-            yield y, g.get_state()
-
-    check_session(session)
+@session
+def test_a_generator_from_a_closure(compile):
+    g = torch.Generator().manual_seed(3)
+    f = compile(lambda x: x * torch.rand(3, generator=g))
+    for _ in range(2):
+        y = f(leaf(2, 3))
+        yield y, g.get_state()
 
 
 @pytest.mark.parametrize("seed", [3, 5])
-def test_a_function_that_seeds_a_captured_generator_runs_eagerly(seed):
+@session
+def test_a_function_that_seeds_a_captured_generator_runs_eagerly(compile, seed):
     """Also where it has that very seed already."""
 
-    def session(compile):
-        generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
 
-        def function(x):
-            generator.manual_seed(3)
-            return x * torch.rand(3, generator=generator)
+    def function(x):
+        generator.manual_seed(3)
+        return x * torch.rand(3, generator=generator)
 
-        f = compile(function)
-        yield f(plain(3)), f(plain(3)), generator.get_state(), generator.initial_seed()
-
-    check_session(session)
+    f = compile(function)
+    yield f(plain(3)), f(plain(3)), generator.get_state(), generator.initial_seed()
 
 
 def test_a_refusal_has_no_effect_on_a_captured_generator():
@@ -210,27 +206,23 @@ def test_tracing_advances_no_generator():
     assert torch.equal(torch.get_rng_state(), expected[1])
 
 
-def test_two_generators_as_arguments_and_the_default_generator():
-    def session(compile):
-        compiled = compile(
-            lambda x, g, h: (
-                x * torch.rand(3, generator=g) + torch.rand(3, generator=h) * torch.rand(3) * torch.rand(3, generator=g)
-            )
+@session
+def test_two_generators_as_arguments_and_the_default_generator(compile):
+    compiled = compile(
+        lambda x, g, h: (
+            x * torch.rand(3, generator=g) + torch.rand(3, generator=h) * torch.rand(3) * torch.rand(3, generator=g)
         )
-        g, h = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
-        for pair in ((g, h), (h, g), (g, g), (g, h)):
-            x = leaf(2, 3)
-            y = compiled(x, *pair)
-            backward([y])
-            yield x, y, g.get_state(), h.get_state()
+    )
+    g, h = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    for pair in ((g, h), (h, g), (g, g), (g, h)):
+        x = leaf(2, 3)
+        y = compiled(x, *pair)
+        backward([y])
+        yield x, y, g.get_state(), h.get_state()
 
-    check_session(session)
 
-
-def test_the_default_generator_as_an_argument():
-    def session(compile):
-        compiled = compile(lambda x, g: x * torch.rand(3, generator=g) + torch.rand(3))
-        for _ in range(2):
-            yield compiled(plain(2, 3), torch.default_generator), torch.rand(1)
-
-    check_session(session)
+@session
+def test_the_default_generator_as_an_argument(compile):
+    compiled = compile(lambda x, g: x * torch.rand(3, generator=g) + torch.rand(3))
+    for _ in range(2):
+        yield compiled(plain(2, 3), torch.default_generator), torch.rand(1)

@@ -10,33 +10,29 @@ from torch.nn import functional as F
 from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ops import layouts
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import check, check_session, given, leaf, plain, session, through_dynamo
 
 
-def test_rand_with_a_strided_out_argument_draws_as_eager():
-    def session(compile):
-        f = compile(lambda x: torch.rand(3, out=x))
-        for k in range(2):
-            torch.manual_seed(k)
-            base = plain(6)
-            yield f(base[::2]), base
-
-    check_session(session)
+@session
+def test_rand_with_a_strided_out_argument_draws_as_eager(compile):
+    f = compile(lambda x: torch.rand(3, out=x))
+    for k in range(2):
+        torch.manual_seed(k)
+        base = plain(6)
+        yield f(base[::2]), base
 
 
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.98])
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (3, 5, 16)], ids=str)
-def test_dropout_of_a_transposed_tensor_draws_eagers_mask(p, shape):
-    def session(compile):
-        f = compile(lambda x: F.dropout((x * 1).transpose(0, 1), p))
-        x = leaf(*shape)
-        for _ in range(30):
-            y = f(x)
-            x.grad = None
-            y.sum().backward()
-            yield y, x
-
-    check_session(session)
+@session
+def test_dropout_of_a_transposed_tensor_draws_eagers_mask(compile, p, shape):
+    f = compile(lambda x: F.dropout((x * 1).transpose(0, 1), p))
+    x = leaf(*shape)
+    for _ in range(30):
+        y = f(x)
+        x.grad = None
+        y.sum().backward()
+        yield y, x
 
 
 CHANNELS_LAST = torch.channels_last

@@ -8,37 +8,33 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, session
 from tests.behaviour.shared import AROUND, ENTRIES
 
 
-def test_a_captured_generator_used_by_uniform_and_bernoulli_advances(device: str):
-    def session(compile):
-        generator = torch.Generator(device).manual_seed(3)
+@session
+def test_a_captured_generator_used_by_uniform_and_bernoulli_advances(compile, device: str):
+    generator = torch.Generator(device).manual_seed(3)
 
-        def f(x):
-            x.uniform_(generator=generator)
-            return x + torch.bernoulli(torch.full_like(x, 0.5), generator=generator)
+    def f(x):
+        x.uniform_(generator=generator)
+        return x + torch.bernoulli(torch.full_like(x, 0.5), generator=generator)
 
-        compiled = compile(f)
-        for _ in range(2):
-            x = plain(3)
-            yield compiled(x), x, generator.get_state()
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        x = plain(3)
+        yield compiled(x), x, generator.get_state()
 
 
-def test_dropout_under_inference_mode():
-    def session(compile):
-        x = plain(8)
-        for p in (0.0, 1.0, 0.5):
-            f = compile(lambda x, p=p: torch.nn.functional.dropout(x, p=p))
-            torch.manual_seed(0)
-            with torch.inference_mode():
-                y = f(x)
-            yield y, y is x, torch.get_rng_state()
-
-    check_session(session)
+@session
+def test_dropout_under_inference_mode(compile):
+    x = plain(8)
+    for p in (0.0, 1.0, 0.5):
+        f = compile(lambda x, p=p: torch.nn.functional.dropout(x, p=p))
+        torch.manual_seed(0)
+        with torch.inference_mode():
+            y = f(x)
+        yield y, y is x, torch.get_rng_state()
 
 
 @pytest.mark.parametrize(
@@ -57,14 +53,12 @@ def test_random_values_and_the_generators_state_are_eagers(function):
     check(function, *[lambda: given(leaf(4, 3))] * 2)
 
 
-def test_the_default_generator_advances_under_no_grad_too():
-    def session(compile):
-        f = compile(lambda x: nn.functional.dropout(x, 0.5) + torch.rand_like(x))
-        with torch.no_grad():
-            yield f(leaf(3))
+@session
+def test_the_default_generator_advances_under_no_grad_too(compile):
+    f = compile(lambda x: nn.functional.dropout(x, 0.5) + torch.rand_like(x))
+    with torch.no_grad():
         yield f(leaf(3))
-
-    check_session(session)
+    yield f(leaf(3))
 
 
 @pytest.mark.parametrize(
@@ -105,18 +99,16 @@ def test_random_ops_and_their_gradients_are_eagers(function):
 @pytest.mark.parametrize(
     "make", [lambda: nn.Dropout(0.5), lambda: nn.RReLU(), lambda: nn.Sequential(nn.Linear(3, 3), nn.Dropout2d(0.5))]
 )
-def test_random_modules_in_training_and_evaluation(make, training):
-    def session(compile):
-        torch.manual_seed(0)
-        module = make().train(training)
-        compiled = compile(module)
-        for seed in range(2):
-            x = leaf(1, 4, 3, seed=seed)
-            y = compiled(x)
-            backward([y])
-            yield x, y, [p.grad for p in module.parameters()]
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_random_modules_in_training_and_evaluation(compile, make, training):
+    torch.manual_seed(0)
+    module = make().train(training)
+    compiled = compile(module)
+    for seed in range(2):
+        x = leaf(1, 4, 3, seed=seed)
+        y = compiled(x)
+        backward([y])
+        yield x, y, [p.grad for p in module.parameters()]
 
 
 @pytest.mark.parametrize(
@@ -167,28 +159,24 @@ def test_random_numbers_drawn_in_the_backward_of_a_custom_function(node):
     check(lambda x: node.apply(x) * torch.rand(3), *[lambda: given(leaf(2, 3))] * 2)
 
 
-def test_random_numbers_drawn_in_two_backwards():
-    def session(compile):
-        x = leaf(2, 3)
-        y = compile(_RandomBackward.apply)(x)
-        y.sum().backward(retain_graph=True)
-        yield x
-        y.sum().backward()
-        yield x
-
-    check_session(session)
+@session
+def test_random_numbers_drawn_in_two_backwards(compile):
+    x = leaf(2, 3)
+    y = compile(_RandomBackward.apply)(x)
+    y.sum().backward(retain_graph=True)
+    yield x
+    y.sum().backward()
+    yield x
 
 
-def test_random_numbers_drawn_in_a_backward_with_create_graph():
-    def session(compile):
-        x = leaf(2, 3)
-        y = compile(lambda x: _RandomBackward.apply(x * x))(x)
-        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-        yield g
-        g.sum().backward()
-        yield x
-
-    check_session(session)
+@session
+def test_random_numbers_drawn_in_a_backward_with_create_graph(compile):
+    x = leaf(2, 3)
+    y = compile(lambda x: _RandomBackward.apply(x * x))(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    yield g
+    g.sum().backward()
+    yield x
 
 
 def test_an_error_of_the_program_draws_as_many_random_numbers_as_eager():
@@ -200,18 +188,16 @@ def test_an_error_of_the_program_draws_as_many_random_numbers_as_eager():
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_a_transformer_layer_with_dropout_trains_as_in_eager(first):
-    def session(compile):
-        torch.manual_seed(7)
-        layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True, norm_first=first)
-        compiled = compile(layer)
-        for _ in range(3):
-            x = torch.randn(2, 3, 4)
-            y = compiled(x)
-            y.pow(3).sum().backward()
-            yield y, [p.grad.clone() for p in layer.parameters()]
-
-    check_session(session, rtol=1e-4)
+@session(rtol=1e-4)
+def test_a_transformer_layer_with_dropout_trains_as_in_eager(compile, first):
+    torch.manual_seed(7)
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True, norm_first=first)
+    compiled = compile(layer)
+    for _ in range(3):
+        x = torch.randn(2, 3, 4)
+        y = compiled(x)
+        y.pow(3).sum().backward()
+        yield y, [p.grad.clone() for p in layer.parameters()]
 
 
 every_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
@@ -238,7 +224,8 @@ def test_every_entry_draws_eagers_random_numbers(entry):
     check_session(session, compile=entry, rtol=1e-6)
 
 
-def test_a_call_that_is_traced_again_draws_random_numbers_once():
+@session
+def test_a_call_that_is_traced_again_draws_random_numbers_once(compile):
     """Traces that are thrown away, for other arguments or since a mode was not enough, draw nothing."""
 
     def f(x, w):
@@ -246,17 +233,14 @@ def test_a_call_that_is_traced_again_draws_random_numbers_once():
         y = F.dropout(w * x, 0.5)
         return y, x.view(-1)
 
-    def session(compile):
-        compiled = compile(f)
-        w = leaf(3)
-        base = leaf(4, 3) * 1
-        for x in (plain(2, 3), plain(4, 3), base, base[1:], plain(2, 3)):
-            y = compiled(x, w)
-            yield x, y
-            backward([y[0]], retain_graph=True)
-            yield w
-
-    check_session(session)
+    compiled = compile(f)
+    w = leaf(3)
+    base = leaf(4, 3) * 1
+    for x in (plain(2, 3), plain(4, 3), base, base[1:], plain(2, 3)):
+        y = compiled(x, w)
+        yield x, y
+        backward([y[0]], retain_graph=True)
+        yield w
 
 
 def test_random_numbers_in_a_program_that_raises():
@@ -269,14 +253,12 @@ def test_random_numbers_in_a_program_that_raises():
 
 
 @pytest.mark.parametrize("mode", ["no_grad", "inference mode", "autocast", "all"])
-def test_random_numbers_under_no_grad_inference_mode_and_autocast(mode):
+@session
+def test_random_numbers_under_no_grad_inference_mode_and_autocast(compile, mode):
     def f(x):
         return F.dropout(x, 0.5), torch.rand_like(x), x.clone().uniform_(), torch.randn(3, requires_grad=True)
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            with AROUND[mode]():
-                yield compiled(plain(2, 3))
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        with AROUND[mode]():
+            yield compiled(plain(2, 3))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import distributions, nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, backward, check, given, leaf, plain, session
 
 _ELEMENTS = {
     "apply_": lambda x: x.apply_(lambda a: a + 1),
@@ -38,17 +38,15 @@ def test_text_of_shapes_and_dtypes_is_not_refused():
     check(lambda x: (x * 2, f"{x.shape} {x.dtype} {x.requires_grad}"), lambda: given(plain(3)))
 
 
-def test_gaussian_nll_loss_checks_its_variance_as_in_eager():
-    def session(compile):
-        f = compile(lambda x, v: F.gaussian_nll_loss(x, torch.ones(3), v))
-        for sign in (1, 2, -1, 1):
-            x, v = leaf(3), plain(3).abs().add_(1).mul_(sign).requires_grad_()
-            out = attempt(lambda x=x, v=v: f(x, v))
-            if isinstance(out, torch.Tensor):
-                out.backward()
-            yield out, x.grad, v.grad
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_gaussian_nll_loss_checks_its_variance_as_in_eager(compile):
+    f = compile(lambda x, v: F.gaussian_nll_loss(x, torch.ones(3), v))
+    for sign in (1, 2, -1, 1):
+        x, v = leaf(3), plain(3).abs().add_(1).mul_(sign).requires_grad_()
+        out = attempt(lambda x=x, v=v: f(x, v))
+        if isinstance(out, torch.Tensor):
+            out.backward()
+        yield out, x.grad, v.grad
 
 
 MADE = {
@@ -66,67 +64,59 @@ MADE = {
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE.keys())
-def test_distributions_validate_their_arguments_in_the_graph(make):
+@session(rtol=1e-4)
+def test_distributions_validate_their_arguments_in_the_graph(compile, make):
     def f(a, b):
         d = make(a / 4, b / 4)
         drawn = d.rsample() if d.has_rsample else d.sample()
         return drawn, d.log_prob(drawn.detach())
 
-    def session(compile):
-        compiled = compile(f)
-        for k in range(3):
-            a, b = leaf(2, 3, seed=k), leaf(2, 3, seed=k + 1)
-            drawn, likelihood = compiled(a, b)
-            (drawn.sum() + likelihood.sum()).backward()
-            yield drawn, likelihood, a.grad, b.grad
-
-    check_session(session, rtol=1e-4)
+    compiled = compile(f)
+    for k in range(3):
+        a, b = leaf(2, 3, seed=k), leaf(2, 3, seed=k + 1)
+        drawn, likelihood = compiled(a, b)
+        (drawn.sum() + likelihood.sum()).backward()
+        yield drawn, likelihood, a.grad, b.grad
 
 
 @pytest.mark.on_the_cpu
-def test_invalid_parameters_and_samples_of_distributions_raise_as_in_eager():
+@session
+def test_invalid_parameters_and_samples_of_distributions_raise_as_in_eager(compile):
     def f(mean, deviation, x):
         drawn = distributions.Normal(mean, deviation).rsample()
         return drawn, distributions.Exponential(deviation.abs()).log_prob(x)
 
-    def session(compile):
-        compiled = compile(f)
-        for deviation, x in ((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (2.0, 2.0)):
-            yield attempt(lambda d=deviation, x=x: compiled(plain(3), torch.full((3,), d), torch.full((3,), x)))
-
-    check_session(session)
+    compiled = compile(f)
+    for deviation, x in ((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (2.0, 2.0)):
+        yield attempt(lambda d=deviation, x=x: compiled(plain(3), torch.full((3,), d), torch.full((3,), x)))
 
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("of", [tuple, lambda lengths: torch.tensor(lengths)], ids=["numbers", "tensors"])
-def test_ctc_loss_with_known_lengths_is_differentiated(reduction, of):
-    def session(compile):
-        lengths = [((6, 6), (3, 2)), ((6, 5), (1, 3)), ((6, 2), (3, 3))]
+@session(rtol=1e-5)
+def test_ctc_loss_with_known_lengths_is_differentiated(compile, reduction, of):
+    lengths = [((6, 6), (3, 2)), ((6, 5), (1, 3)), ((6, 2), (3, 3))]
 
-        def f(x, targets, which):
-            before, after = lengths[which]
-            return F.ctc_loss(
-                x.log_softmax(2), targets, of(before), of(after), reduction=reduction, zero_infinity=which == 2
-            )
+    def f(x, targets, which):
+        before, after = lengths[which]
+        return F.ctc_loss(
+            x.log_softmax(2), targets, of(before), of(after), reduction=reduction, zero_infinity=which == 2
+        )
 
-        compiled = compile(f)
-        for which in (0, 1, 2, 0):
-            x = leaf(6, 2, 5, seed=which)
-            loss = compiled(x, plain(2, 3, dtype=torch.int64).abs() % 4 + 1, which)
-            loss.sum().backward()
-            yield loss, x.grad
-
-    check_session(session, rtol=1e-5)
+    compiled = compile(f)
+    for which in (0, 1, 2, 0):
+        x = leaf(6, 2, 5, seed=which)
+        loss = compiled(x, plain(2, 3, dtype=torch.int64).abs() % 4 + 1, which)
+        loss.sum().backward()
+        yield loss, x.grad
 
 
 @pytest.mark.on_the_cpu
-def test_ctc_loss_with_lengths_that_are_too_large_raises_as_in_eager():
-    def session(compile):
-        compiled = compile(lambda x, t: F.ctc_loss(x.log_softmax(2), t, (7, 6), (3, 2)))
-        yield attempt(lambda: compiled(leaf(6, 2, 5), torch.ones(2, 3, dtype=torch.int64)))
-
-    check_session(session)
+@session
+def test_ctc_loss_with_lengths_that_are_too_large_raises_as_in_eager(compile):
+    compiled = compile(lambda x, t: F.ctc_loss(x.log_softmax(2), t, (7, 6), (3, 2)))
+    yield attempt(lambda: compiled(leaf(6, 2, 5), torch.ones(2, 3, dtype=torch.int64)))
 
 
 @pytest.mark.on_the_cpu
@@ -139,20 +129,18 @@ def test_pack_padded_sequence_is_refused_as_data_dependent():
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("weights", [None, torch.float32, torch.float64, torch.int64])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
-def test_bincount_of_values_below_minlength_is_as_in_eager(dtype, weights):
+@session
+def test_bincount_of_values_below_minlength_is_as_in_eager(compile, dtype, weights):
     def f(x, w, y):
         found = torch.bincount(x, w, minlength=4)
         return found, found.sum() * y
 
-    def session(compile):
-        compiled = compile(f)
-        for x in ([0, 3, 1, 3, 3], [2, 2, 0, 0, 1], [], [3]):
-            w = None if weights is None else plain(len(x), dtype=weights) / 4
-            y = leaf(2)
-            found, product = compiled(torch.tensor(x, dtype=dtype), w, y)
-            yield found, product, torch.autograd.grad(product.sum(), y)
-
-    check_session(session)
+    compiled = compile(f)
+    for x in ([0, 3, 1, 3, 3], [2, 2, 0, 0, 1], [], [3]):
+        w = None if weights is None else plain(len(x), dtype=weights) / 4
+        y = leaf(2)
+        found, product = compiled(torch.tensor(x, dtype=dtype), w, y)
+        yield found, product, torch.autograd.grad(product.sum(), y)
 
 
 @pytest.mark.on_the_cpu
@@ -168,33 +156,29 @@ def test_bincount_of_values_beyond_minlength_runs_eagerly_and_is_counted():
 
 
 @pytest.mark.on_the_cpu
-def test_bincount_of_negative_values_raises_as_in_eager():
-    def session(compile):
-        compiled = compile(lambda x: torch.bincount(x, minlength=3))
-        for x in ([0, 2], [0, -1], [1]):
-            yield attempt(lambda x=x: compiled(torch.tensor(x)))
-
-    check_session(session)
+@session
+def test_bincount_of_negative_values_raises_as_in_eager(compile):
+    compiled = compile(lambda x: torch.bincount(x, minlength=3))
+    for x in ([0, 2], [0, -1], [1]):
+        yield attempt(lambda x=x: compiled(torch.tensor(x)))
 
 
 @pytest.mark.on_the_cpu
 @pytest.mark.parametrize("driver", [None, "gels", "gelsy"])
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 5, 3)])
-def test_lstsq_with_every_driver_is_differentiated(shape, driver):
+@session(rtol=1e-4)
+def test_lstsq_with_every_driver_is_differentiated(compile, shape, driver):
     def f(a, b):
         found = torch.linalg.lstsq(a, b, driver=driver)
         return found.solution, found.residuals, found.rank, found.singular_values
 
-    def session(compile):
-        compiled = compile(f)
-        for k in range(2):
-            torch.manual_seed(k)
-            a, b = torch.randn(shape, requires_grad=True), torch.randn((*shape[:-1], 2), requires_grad=True)
-            solution, *others = compiled(a, b)
-            (solution.square().sum()).backward()
-            yield solution, others, a.grad, b.grad
-
-    check_session(session, rtol=1e-4)
+    compiled = compile(f)
+    for k in range(2):
+        torch.manual_seed(k)
+        a, b = torch.randn(shape, requires_grad=True), torch.randn((*shape[:-1], 2), requires_grad=True)
+        solution, *others = compiled(a, b)
+        (solution.square().sum()).backward()
+        yield solution, others, a.grad, b.grad
 
 
 def test_value_checks_of_istft_and_cov_are_made_by_the_graph():
@@ -224,21 +208,19 @@ def test_a_value_check_that_fails_at_a_later_call_runs_the_original():
     assert aotcheck.counters().refused.get("data-dependent", 0) == before + 1
 
 
-def test_shapes_that_depend_on_constants_are_not_refused():
+@session
+def test_shapes_that_depend_on_constants_are_not_refused(compile):
     def f(x):
         i = torch.tensor([2, 0, 2]).unique()
         return x[i] * 2, x[torch.tensor([0, 1, 1]).nonzero()[:, 0]], torch.trace(x)
 
-    def session(compile):
-        x = leaf(3, 3)
-        out = compile(f)(x)
-        yield out
-        (first,) = torch.autograd.grad(out[2], x, create_graph=True)
-        yield first
-        backward(out[:2])
-        yield x
-
-    check_session(session)
+    x = leaf(3, 3)
+    out = compile(f)(x)
+    yield out
+    (first,) = torch.autograd.grad(out[2], x, create_graph=True)
+    yield first
+    backward(out[:2])
+    yield x
 
 
 READ = {
@@ -280,17 +262,15 @@ def test_the_value_of_a_random_tensor_is_refused_as_data_dependent():
 
 
 @pytest.mark.parametrize("classes", [4, 3])
-def test_one_hot_with_a_number_of_classes_checks_values_as_in_eager(classes: int):
+@session
+def test_one_hot_with_a_number_of_classes_checks_values_as_in_eager(compile, classes: int):
     """Eager checks the values; where they are too large the original runs and raises."""
 
-    def session(compile):
-        f = compile(lambda x, k: nn.functional.one_hot(k, classes).to(x.dtype) @ x)
-        x = leaf(classes, 2)
-        for indices in ([[0, 2, 1]], [[2, 2, 0]], [[0, 1, 3]], [[0, 1, -1]], [[1, 1, 1]]):
-            k = torch.tensor(indices, device=x.device)
-            y = attempt(functools.partial(f, x, k))
-            if isinstance(y, torch.Tensor):
-                backward([y])
-            yield y, x
-
-    check_session(session)
+    f = compile(lambda x, k: nn.functional.one_hot(k, classes).to(x.dtype) @ x)
+    x = leaf(classes, 2)
+    for indices in ([[0, 2, 1]], [[2, 2, 0]], [[0, 1, 3]], [[0, 1, -1]], [[1, 1, 1]]):
+        k = torch.tensor(indices, device=x.device)
+        y = attempt(functools.partial(f, x, k))
+        if isinstance(y, torch.Tensor):
+            backward([y])
+        yield y, x

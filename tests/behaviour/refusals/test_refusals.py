@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check_session, leaf, plain
+from tests.behaviour.harness import attempt, leaf, plain, session
 
 
 def test_an_escaped_replica_can_be_printed_and_its_use_is_refused():
@@ -165,16 +165,14 @@ def test_tensors_made_with_meta_as_the_default_device_are_refused(inside: bool):
         assert f(x)[1].device == torch.device("cpu")
 
 
-def test_a_function_that_makes_nothing_on_the_default_device_is_not_refused():
-    def session(compile):
-        f = compile(lambda x: (torch.zeros_like(x), x.new_ones(2), x.sum()))
-        x = leaf(3)
-        yield f(x)
-        with torch.device("meta"):
-            out = f(x)
-        yield out, attempt(out[2].backward), x.grad
-
-    check_session(session)
+@session
+def test_a_function_that_makes_nothing_on_the_default_device_is_not_refused(compile):
+    f = compile(lambda x: (torch.zeros_like(x), x.new_ones(2), x.sum()))
+    x = leaf(3)
+    yield f(x)
+    with torch.device("meta"):
+        out = f(x)
+    yield out, attempt(out[2].backward), x.grad
 
 
 def test_a_former_leaf_written_from_its_own_result_is_refused():

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.refusals.common import LAYOUTS, holey, holey_leaf, integers
 
 ON_ONE = {
@@ -60,13 +60,11 @@ def test_a_sparse_tensor_made_under_no_grad():
     check(f, lambda: given(holey_leaf(2, 3)), probe=False)
 
 
-def test_a_sparse_tensor_made_in_inference_mode():
-    def session(compile):
-        compiled = compile(lambda x: x.to_sparse().coalesce() * 2)
-        with torch.inference_mode():
-            yield compiled(holey(2, 3))
-
-    check_session(session)
+@session
+def test_a_sparse_tensor_made_in_inference_mode(compile):
+    compiled = compile(lambda x: x.to_sparse().coalesce() * 2)
+    with torch.inference_mode():
+        yield compiled(holey(2, 3))
 
 
 def test_a_sparse_tensor_made_of_indices_and_values():
@@ -77,27 +75,23 @@ def test_a_sparse_tensor_made_of_indices_and_values():
     check(f, lambda: given(integers(0, 2, 2)[None], plain(3)), probe=False)
 
 
-def test_a_sparse_tensor_is_appended_to_a_list_argument():
+@session
+def test_a_sparse_tensor_is_appended_to_a_list_argument(compile):
     def f(xs, indices):
         xs.append(torch.sparse_coo_tensor(indices, xs[0], (4,)) * 2)
 
-    def session(compile):
-        xs = [leaf(2)]
-        compile(f)(xs, torch.tensor([[0, 2]], device=xs[0].device))
-        yield xs[0], xs[1].to_dense()
-
-    check_session(session)
+    xs = [leaf(2)]
+    compile(f)(xs, torch.tensor([[0, 2]], device=xs[0].device))
+    yield xs[0], xs[1].to_dense()
 
 
-def test_a_sparse_result_shares_the_values_it_was_made_of():
-    def session(compile):
-        compiled = compile(lambda i, v: torch.sparse_coo_tensor(i, v, (4,)))
-        v = plain(3)
-        s = compiled(integers(0, 2, 2)[None], v)
-        v.add_(1)
-        yield v, s
-
-    check_session(session)
+@session
+def test_a_sparse_result_shares_the_values_it_was_made_of(compile):
+    compiled = compile(lambda i, v: torch.sparse_coo_tensor(i, v, (4,)))
+    v = plain(3)
+    s = compiled(integers(0, 2, 2)[None], v)
+    v.add_(1)
+    yield v, s
 
 
 def test_a_sparse_tensor_is_added_in_place_to_dense_tensors():
@@ -157,21 +151,19 @@ TAKING = {
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 @pytest.mark.parametrize("f", TAKING.values(), ids=TAKING)
 @pytest.mark.parametrize("kind", ["plain", "leaf", "not a leaf"])
-def test_sparse_arguments(make, f, kind):
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            x, d = make(), leaf(3, 2)
-            x.requires_grad_(kind != "plain")
-            s = x * 1 if kind == "not a leaf" else x
-            out = attempt(lambda s=s, d=d: compiled(s, d))
-            yield x, s, d, out
-            wanted = [t for t in (out if isinstance(out, tuple) else (out,)) if getattr(t, "grad_fn", None)]
-            for t in wanted[-1:]:
-                yield attempt_later(lambda t=t: t.backward(holey(2, 3).to_sparse() if t.is_sparse else plain(*t.shape)))
-            yield x, d
-
-    check_session(session)
+@session
+def test_sparse_arguments(compile, make, f, kind):
+    compiled = compile(f)
+    for _ in range(2):
+        x, d = make(), leaf(3, 2)
+        x.requires_grad_(kind != "plain")
+        s = x * 1 if kind == "not a leaf" else x
+        out = attempt(lambda s=s, d=d: compiled(s, d))
+        yield x, s, d, out
+        wanted = [t for t in (out if isinstance(out, tuple) else (out,)) if getattr(t, "grad_fn", None)]
+        for t in wanted[-1:]:
+            yield attempt_later(lambda t=t: t.backward(holey(2, 3).to_sparse() if t.is_sparse else plain(*t.shape)))
+        yield x, d
 
 
 def test_one_function_is_called_with_many_kinds_of_sparse_tensors():
@@ -183,7 +175,8 @@ def test_a_sparse_tensor_is_passed_twice_and_with_its_detached_alias():
     check(lambda s, t, u: (s * t + u).to_dense(), lambda: (lambda s: given(s, s, s.detach()))(holey(2, 3).to_sparse()))
 
 
-def test_a_sparse_buffer_and_a_captured_sparse_tensor():
+@session
+def test_a_sparse_buffer_and_a_captured_sparse_tensor(compile):
     class Layer(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -193,47 +186,38 @@ def test_a_sparse_buffer_and_a_captured_sparse_tensor():
         def forward(self, x):
             return torch.sparse.mm(self.graph, x @ self.weight)
 
-    def session(compile):
-        layer, x = Layer(), leaf(3, 2)
-        compile(layer)(x).backward(plain(3, 2))
-        yield layer.weight, x
-        s = holey(2, 3).to_sparse()
-        yield compile(lambda d: torch.sparse.mm(s, d))(plain(3, 2))
-
-    check_session(session)
+    layer, x = Layer(), leaf(3, 2)
+    compile(layer)(x).backward(plain(3, 2))
+    yield layer.weight, x
+    s = holey(2, 3).to_sparse()
+    yield compile(lambda d: torch.sparse.mm(s, d))(plain(3, 2))
 
 
-def test_the_caller_writes_a_sparse_argument_before_the_backward():
-    def session(compile):
-        s, d = holey(2, 3).to_sparse(), leaf(3, 2)
-        out = compile(torch.sparse.mm)(s, d)
-        s.mul_(2)
-        yield attempt_later(lambda: out.backward(plain(2, 2))), d.grad
-
-    check_session(session)
+@session
+def test_the_caller_writes_a_sparse_argument_before_the_backward(compile):
+    s, d = holey(2, 3).to_sparse(), leaf(3, 2)
+    out = compile(torch.sparse.mm)(s, d)
+    s.mul_(2)
+    yield attempt_later(lambda: out.backward(plain(2, 2))), d.grad
 
 
-def test_saved_tensor_hooks_around_a_call_that_saves_sparse_tensors():
-    def session(compile):
-        seen = []
-        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.is_sparse), t)[1], lambda t: t)
-        x, s, d = holey_leaf(2, 3), holey(2, 3).to_sparse(), leaf(3, 2)
-        with hooks:
-            out = compile(lambda x, s, d: torch.sparse.mm(x.to_sparse(), d) + s @ d)(x, s, d)
-        out.backward(plain(2, 2))
-        yield any(seen), x, s, d
-
-    check_session(session)
+@session
+def test_saved_tensor_hooks_around_a_call_that_saves_sparse_tensors(compile):
+    seen = []
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.is_sparse), t)[1], lambda t: t)
+    x, s, d = holey_leaf(2, 3), holey(2, 3).to_sparse(), leaf(3, 2)
+    with hooks:
+        out = compile(lambda x, s, d: torch.sparse.mm(x.to_sparse(), d) + s @ d)(x, s, d)
+    out.backward(plain(2, 2))
+    yield any(seen), x, s, d
 
 
 @pytest.mark.parametrize("multiply", [torch.sparse.mm, torch.matmul, lambda s, d: torch.mv(s, d[:, 0])])
-def test_a_sparse_product_under_autocast(multiply):
-    def session(compile):
-        s, d = holey(2, 3).to_sparse(), plain(3, 2)
-        with torch.autocast(d.device.type):
-            yield compile(multiply)(s, d)
-
-    check_session(session)
+@session
+def test_a_sparse_product_under_autocast(compile, multiply):
+    s, d = holey(2, 3).to_sparse(), plain(3, 2)
+    with torch.autocast(d.device.type):
+        yield compile(multiply)(s, d)
 
 
 def test_what_is_refused_of_sparse_arguments():
@@ -263,19 +247,17 @@ BY_ONES = (torch.sparse_csr, torch.sparse_csc)
 
 @pytest.mark.parametrize("to", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("kind", ["plain", "leaf", "not a leaf"])
-def test_compressed_sparse_arguments(to, kind):
-    def session(compile):
-        compiled = compile(lambda s, d: (s, s @ d, s.t()) if s.layout in BY_ONES else (s, s.to_dense() @ d, s.t()))
-        for make in (holey, plain, lambda *n: torch.zeros_like(plain(*n))):
-            x, d = to(make(2, 3)), leaf(3, 2)
-            x.requires_grad_(kind != "plain" and x.layout in BY_ONES)
-            s = x * 1 if kind == "not a leaf" and x.layout in BY_ONES else x
-            out = compiled(s, d)
-            yield x, s, d, out
-            out[1].backward(plain(2, 2))
-            yield x, d
-
-    check_session(session)
+@session
+def test_compressed_sparse_arguments(compile, to, kind):
+    compiled = compile(lambda s, d: (s, s @ d, s.t()) if s.layout in BY_ONES else (s, s.to_dense() @ d, s.t()))
+    for make in (holey, plain, lambda *n: torch.zeros_like(plain(*n))):
+        x, d = to(make(2, 3)), leaf(3, 2)
+        x.requires_grad_(kind != "plain" and x.layout in BY_ONES)
+        s = x * 1 if kind == "not a leaf" and x.layout in BY_ONES else x
+        out = compiled(s, d)
+        yield x, s, d, out
+        out[1].backward(plain(2, 2))
+        yield x, d
 
 
 def test_a_linear_layer_with_a_compressed_sparse_weight():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session
 from tests.behaviour.refusals.common import LAYOUTS, holey, holey_leaf, integers
 
 
@@ -18,16 +18,14 @@ def looked_up(i, w):
     return F.embedding(i, w, sparse=True)
 
 
-def test_a_sparse_grad_of_an_argument_is_read_inside():
-    def session(compile):
-        w = leaf(4, 3)
-        compiled = compile(lambda i, w: (looked_up(i, w) * 2, w.grad))
-        for _ in range(2):
-            out, gradient = compiled(indices(), w)
-            yield out, gradient
-            out.backward(plain(3, 3))
-
-    check_session(session)
+@session
+def test_a_sparse_grad_of_an_argument_is_read_inside(compile):
+    w = leaf(4, 3)
+    compiled = compile(lambda i, w: (looked_up(i, w) * 2, w.grad))
+    for _ in range(2):
+        out, gradient = compiled(indices(), w)
+        yield out, gradient
+        out.backward(plain(3, 3))
 
 
 EMBEDDINGS = {
@@ -66,79 +64,67 @@ def test_a_sparse_embedding_bag_with_per_sample_weights():
     check(f, lambda: given(indices(), leaf(4, 3), leaf(3)))
 
 
-def test_sparse_and_dense_gradients_accumulate():
-    def session(compile):
-        w = leaf(4, 3)
-        sparse, dense = compile(lambda i, w: looked_up(i, w) * 2), compile(lambda i, w: w[i] * 2)
-        for f in (sparse, sparse, dense, sparse):
-            (f(indices(), w) * plain(3, 3)).sum().backward()
-            yield w, w.grad
-
-    check_session(session)
-
-
-def test_sparse_gradients_by_autograd_grad():
-    def session(compile):
-        w = leaf(4, 3)
-        out = compile(lambda i, w: looked_up(i, w) * 2)(indices(), w)
-        yield torch.autograd.grad(out, w, plain(3, 3), retain_graph=True)
-        yield torch.autograd.grad(out, w, plain(3, 3, seed=1))
-        yield attempt_later(lambda: torch.autograd.grad(out, w, plain(3, 3)))
-
-    check_session(session)
-
-
-def test_hooks_see_sparse_gradients():
-    def session(compile):
-        def f(i, w):
-            w.register_hook(lambda g: g * 3)
-            return looked_up(i, w)
-
-        w, seen = leaf(4, 3), []
-        w.register_hook(seen.append)
-        w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad))
-        compile(f)(indices(), w).backward(plain(3, 3))
-        yield w, w.grad, seen
-
-    check_session(session)
-
-
-def test_gradients_of_sparse_gradients():
-    def session(compile):
-        w = leaf(4, 3)
-        out = compile(lambda i, w: looked_up(i, w) ** 2)(indices(), w)
-        (g,) = torch.autograd.grad(out, w, plain(3, 3), create_graph=True)
-        yield g
-        g.to_dense().pow(2).sum().backward()
-        yield w.grad
-
-    check_session(session)
-
-
-def test_a_backward_inside_gives_a_sparse_gradient():
-    def session(compile):
-        def f(i, w):
-            (looked_up(i, w) * 2).sum().backward()
-            return w * 1
-
-        w = leaf(4, 3)
-        yield compile(f)(indices(), w), w.grad
-
-    check_session(session)
-
-
-def test_a_sparse_tangent_of_a_dense_result():
-    def session(compile):
-        w = leaf(4, 3)
-        made = compile(lambda w: w.square())
-        for tangent in (plain(4, 3).to_sparse(1), plain(4, 3), holey(4, 3).to_sparse()):
-            made(w).backward(tangent)
-            yield w, w.grad
-        v = made(w)
-        compile(looked_up)(indices(), v).backward(plain(3, 3))
+@session
+def test_sparse_and_dense_gradients_accumulate(compile):
+    w = leaf(4, 3)
+    sparse, dense = compile(lambda i, w: looked_up(i, w) * 2), compile(lambda i, w: w[i] * 2)
+    for f in (sparse, sparse, dense, sparse):
+        (f(indices(), w) * plain(3, 3)).sum().backward()
         yield w, w.grad
 
-    check_session(session)
+
+@session
+def test_sparse_gradients_by_autograd_grad(compile):
+    w = leaf(4, 3)
+    out = compile(lambda i, w: looked_up(i, w) * 2)(indices(), w)
+    yield torch.autograd.grad(out, w, plain(3, 3), retain_graph=True)
+    yield torch.autograd.grad(out, w, plain(3, 3, seed=1))
+    yield attempt_later(lambda: torch.autograd.grad(out, w, plain(3, 3)))
+
+
+@session
+def test_hooks_see_sparse_gradients(compile):
+    def f(i, w):
+        w.register_hook(lambda g: g * 3)
+        return looked_up(i, w)
+
+    w, seen = leaf(4, 3), []
+    w.register_hook(seen.append)
+    w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad))
+    compile(f)(indices(), w).backward(plain(3, 3))
+    yield w, w.grad, seen
+
+
+@session
+def test_gradients_of_sparse_gradients(compile):
+    w = leaf(4, 3)
+    out = compile(lambda i, w: looked_up(i, w) ** 2)(indices(), w)
+    (g,) = torch.autograd.grad(out, w, plain(3, 3), create_graph=True)
+    yield g
+    g.to_dense().pow(2).sum().backward()
+    yield w.grad
+
+
+@session
+def test_a_backward_inside_gives_a_sparse_gradient(compile):
+    def f(i, w):
+        (looked_up(i, w) * 2).sum().backward()
+        return w * 1
+
+    w = leaf(4, 3)
+    yield compile(f)(indices(), w), w.grad
+
+
+@session
+def test_a_sparse_tangent_of_a_dense_result(compile):
+    w = leaf(4, 3)
+    made = compile(lambda w: w.square())
+    for tangent in (plain(4, 3).to_sparse(1), plain(4, 3), holey(4, 3).to_sparse()):
+        made(w).backward(tangent)
+        yield w, w.grad
+    v = made(w)
+    compile(looked_up)(indices(), v).backward(plain(3, 3))
+    yield w, w.grad
 
 
 @pytest.mark.parametrize(
@@ -151,17 +137,15 @@ def test_a_sparse_tangent_of_a_dense_result():
     ],
     ids=["SGD", "SGD with momentum", "SparseAdam", "Adagrad"],
 )
-def test_optimizers_take_sparse_gradients(make):
-    def session(compile):
-        table = torch.nn.Embedding(4, 3, sparse=True, _weight=plain(4, 3))
-        compiled, optimizer = compile(table), make(table.weight)
-        for k in range(3):
-            optimizer.zero_grad()
-            (compiled(indices() + k % 2) ** 2).sum().backward()
-            optimizer.step()
-            yield table.weight
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_optimizers_take_sparse_gradients(compile, make):
+    table = torch.nn.Embedding(4, 3, sparse=True, _weight=plain(4, 3))
+    compiled, optimizer = compile(table), make(table.weight)
+    for k in range(3):
+        optimizer.zero_grad()
+        (compiled(indices() + k % 2) ** 2).sum().backward()
+        optimizer.step()
+        yield table.weight
 
 
 THROUGH = {
@@ -211,35 +195,31 @@ RETURNED = {
 
 
 @pytest.mark.parametrize("f", RETURNED.values(), ids=RETURNED)
-def test_sparse_results_with_histories(f):
-    def session(compile):
-        compiled = compile(f)
-        for last in (False, True):
-            x = holey_leaf(2, 3)
-            out = compiled(x)
-            outs = out if isinstance(out, tuple) else (out,)
-            seen = []
-            for s in outs:
-                s.register_hook(seen.append)
-                s.retain_grad()
-            wanted = outs[-1:] if last else outs
-            dense = [s.to_dense() if s.is_sparse else s for s in wanted]
-            torch.autograd.backward(dense, [plain(*d.shape) for d in dense])
-            yield x, outs, [s.grad for s in outs], seen
-
-    check_session(session)
-
-
-def test_tangents_of_sparse_results():
-    def session(compile):
+@session
+def test_sparse_results_with_histories(compile, f):
+    compiled = compile(f)
+    for last in (False, True):
         x = holey_leaf(2, 3)
-        compiled = compile(lambda x: (x * x).to_sparse())
-        for tangent in (plain(2, 3).to_sparse(), plain(2, 3)):
-            yield attempt_later(lambda t=tangent: compiled(x).backward(t)), x.grad
-        torch.sparse.sum(compiled(x)).backward()
-        yield x.grad, torch.autograd.grad(compiled(x), x, plain(2, 3).to_sparse())
+        out = compiled(x)
+        outs = out if isinstance(out, tuple) else (out,)
+        seen = []
+        for s in outs:
+            s.register_hook(seen.append)
+            s.retain_grad()
+        wanted = outs[-1:] if last else outs
+        dense = [s.to_dense() if s.is_sparse else s for s in wanted]
+        torch.autograd.backward(dense, [plain(*d.shape) for d in dense])
+        yield x, outs, [s.grad for s in outs], seen
 
-    check_session(session)
+
+@session
+def test_tangents_of_sparse_results(compile):
+    x = holey_leaf(2, 3)
+    compiled = compile(lambda x: (x * x).to_sparse())
+    for tangent in (plain(2, 3).to_sparse(), plain(2, 3)):
+        yield attempt_later(lambda t=tangent: compiled(x).backward(t)), x.grad
+    torch.sparse.sum(compiled(x)).backward()
+    yield x.grad, torch.autograd.grad(compiled(x), x, plain(2, 3).to_sparse())
 
 
 def test_to_sparse_of_a_complex_leaf_raises_as_in_eager():
@@ -254,18 +234,16 @@ def test_gradients_through_compressed_sparse_tensors(to):
 
 
 @pytest.mark.parametrize("roots", [(0,), (1,), (0, 1), (1, 2), (0, 2)], ids=str)
-def test_second_derivatives_through_a_sparse_result(roots):
-    def session(compile):
-        x = leaf(2, 3)
-        results = compile(lambda x: (x * 3, (x * x).to_sparse(), x.to_sparse()))(x)
-        chosen = [results[k] for k in roots]
-        given = [plain(2, 3, seed=k).to_sparse() if t.is_sparse else plain(2, 3, seed=k) for k, t in enumerate(chosen)]
-        (first,) = torch.autograd.grad(chosen, x, given, create_graph=True)
-        yield first.detach(), first.requires_grad
-        if first.requires_grad:
-            yield torch.autograd.grad(first.square().sum(), x)
-
-    check_session(session)
+@session
+def test_second_derivatives_through_a_sparse_result(compile, roots):
+    x = leaf(2, 3)
+    results = compile(lambda x: (x * 3, (x * x).to_sparse(), x.to_sparse()))(x)
+    chosen = [results[k] for k in roots]
+    given = [plain(2, 3, seed=k).to_sparse() if t.is_sparse else plain(2, 3, seed=k) for k, t in enumerate(chosen)]
+    (first,) = torch.autograd.grad(chosen, x, given, create_graph=True)
+    yield first.detach(), first.requires_grad
+    if first.requires_grad:
+        yield torch.autograd.grad(first.square().sum(), x)
 
 
 def test_a_sparse_embedding_of_a_weight_that_does_not_require_grad():

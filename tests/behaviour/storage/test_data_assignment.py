@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, non_leaf, plain, through_dynamo
+from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, plain, session, through_dynamo
 from tests.behaviour.storage.common import _two_non_leaves, _views
 
 
@@ -20,7 +20,8 @@ def test_data_computed_inside_assigned_to_a_leaf():
 
 
 @pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
-def test_through_torch_compile_data_assignment_counts_no_version(context):
+@session(compile=through_dynamo)
+def test_through_torch_compile_data_assignment_counts_no_version(compile, context):
     torch._dynamo.reset()
 
     def f(x, y):
@@ -32,19 +33,16 @@ def test_through_torch_compile_data_assignment_counts_no_version(context):
         x.data = y[:1]
         return x * y
 
-    def session(compile):
-        for body in (f, g):
-            run = compile(body)
-            root = leaf(3)
-            x, y = root.clone(), plain(3, seed=2)
-            with context():
-                view = x[:]
-            yield run(x, y), x, view, y, x._version, y._version
-            kept = x * y
-            yield run(x, plain(3, seed=4)), x, x._version
-            yield attempt_later(lambda kept=kept, root=root: torch.autograd.grad(kept.sum(), root)), x
-
-    check_session(session, compile=through_dynamo)
+    for body in (f, g):
+        run = compile(body)
+        root = leaf(3)
+        x, y = root.clone(), plain(3, seed=2)
+        with context():
+            view = x[:]
+        yield run(x, y), x, view, y, x._version, y._version
+        kept = x * y
+        yield run(x, plain(3, seed=4)), x, x._version
+        yield attempt_later(lambda kept=kept, root=root: torch.autograd.grad(kept.sum(), root)), x
 
 
 @pytest.mark.parametrize(
@@ -121,22 +119,20 @@ def test_data_of_another_dtype_assigned():
     check(f, lambda: given(plain(3), plain(3, dtype=torch.float64)))
 
 
-def test_two_inputs_exchange_their_data_while_a_no_grad_view_is_an_argument():
+@session
+def test_two_inputs_exchange_their_data_while_a_no_grad_view_is_an_argument(compile):
     def f(x, y, z):
         w = y.detach()
         y.data = x
         x.data = w
 
-    def session(compile):
-        compiled = compile(f)
-        x, y = plain(3), plain(3, seed=1)
-        with torch.no_grad():
-            z = y.view(-1)
-        for _ in range(3):
-            compiled(x, y, z)
-            yield x, y, z
-
-    check_session(session)
+    compiled = compile(f)
+    x, y = plain(3), plain(3, seed=1)
+    with torch.no_grad():
+        z = y.view(-1)
+    for _ in range(3):
+        compiled(x, y, z)
+        yield x, y, z
 
 
 def test_data_assigned_to_an_argument_whose_view_is_saved():
@@ -183,7 +179,8 @@ def test_an_argument_is_assigned_a_view_of_itself_after_a_reshape_or_set(make):
 @pytest.mark.parametrize(
     "made", [lambda v: v, lambda v: v.unbind(0)[0], lambda v: v[0]], ids=["itself", "several", "one"]
 )
-def test_an_alias_made_before_data_assignment_requires_grad(made):
+@session
+def test_an_alias_made_before_data_assignment_requires_grad(compile, made):
     def f(x, y):
         alias = x.data
         v = made(alias)
@@ -191,11 +188,8 @@ def test_an_alias_made_before_data_assignment_requires_grad(made):
         alias.requires_grad_()
         return v
 
-    def session(compile):
-        x, y = leaf(2, 2), plain(2, 2, seed=3)
-        v = compile(f)(x, y)
-        with torch.no_grad():
-            x.mul_(2)
-        yield v, x, y
-
-    check_session(session)
+    x, y = leaf(2, 2), plain(2, 2, seed=3)
+    v = compile(f)(x, y)
+    with torch.no_grad():
+        x.mul_(2)
+    yield v, x, y

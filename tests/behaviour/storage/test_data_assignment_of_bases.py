@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import (
+    Raised,
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+    session,
+)
 from tests.behaviour.storage.common import ARGUMENTS, MOVES, VIEW_PARAMS, other, session_of
 
 
@@ -169,7 +180,8 @@ VIEWS_OF_IT = {
 @pytest.mark.parametrize("data", SMALLER.values(), ids=SMALLER)
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference"])
 @pytest.mark.parametrize("then", ["nothing", "used", "base written", "view written", "viewed"])
-def test_a_no_grad_view_whose_base_moves_to_a_smaller_storage(view, data, mode, then):
+@session
+def test_a_no_grad_view_whose_base_moves_to_a_smaller_storage(compile, view, data, mode, then):
     def function(x, y):
         match then:
             case "used":
@@ -185,26 +197,21 @@ def test_a_no_grad_view_whose_base_moves_to_a_smaller_storage(view, data, mode, 
         x.data = data().to(x.device)
         return result
 
-    def session(compile):
-        compiled = compile(function)
-        root = leaf(2, 2)
-        x = root.clone()
-        with mode():
-            y = view(x)
-        for _ in range(2):
-            results = attempt(lambda: compiled(x, y))
-            yield results if isinstance(results, Raised) else len(results)
-            for t in (*(() if isinstance(results, Raised) else results), x, y):
-                yield attempt_later(lambda t=t: (t.shape, t.requires_grad, t.is_leaf, t.grad_fn is None, t.detach()))
-                if t.requires_grad:
-                    ones = torch.ones_like(t)
-                    yield attempt_later(
-                        lambda t=t, ones=ones: torch.autograd.grad(
-                            t, [root], ones, retain_graph=True, allow_unused=True
-                        )
-                    )
-
-    check_session(session)
+    compiled = compile(function)
+    root = leaf(2, 2)
+    x = root.clone()
+    with mode():
+        y = view(x)
+    for _ in range(2):
+        results = attempt(lambda: compiled(x, y))
+        yield results if isinstance(results, Raised) else len(results)
+        for t in (*(() if isinstance(results, Raised) else results), x, y):
+            yield attempt_later(lambda t=t: (t.shape, t.requires_grad, t.is_leaf, t.grad_fn is None, t.detach()))
+            if t.requires_grad:
+                ones = torch.ones_like(t)
+                yield attempt_later(
+                    lambda t=t, ones=ones: torch.autograd.grad(t, [root], ones, retain_graph=True, allow_unused=True)
+                )
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3)])
@@ -244,7 +251,8 @@ def test_a_view_keeps_its_history_when_its_base_moves():
 )
 @pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: None], ids=["written", "not written"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_view_keeps_its_conjugate_bit_when_its_base_is_assigned_a_conjugate(view, write, grad):
+@session
+def test_a_view_keeps_its_conjugate_bit_when_its_base_is_assigned_a_conjugate(compile, view, write, grad):
     def f(x, y):
         v = view(x, y)
         with torch.no_grad():
@@ -252,14 +260,11 @@ def test_a_view_keeps_its_conjugate_bit_when_its_base_is_assigned_a_conjugate(vi
         x.data = y
         return v
 
-    def session(compile):
-        root = leaf(2, 2, dtype=torch.complex64)
-        x = root * 1 if grad else root
-        out = compile(f)(x, x.conj())
-        yield out, x, out.is_conj(), x.is_conj(), out.is_neg()
-        yield attempt_later(lambda: torch.autograd.grad(out.real.sum(), root))
-
-    check_session(session)
+    root = leaf(2, 2, dtype=torch.complex64)
+    x = root * 1 if grad else root
+    out = compile(f)(x, x.conj())
+    yield out, x, out.is_conj(), x.is_conj(), out.is_neg()
+    yield attempt_later(lambda: torch.autograd.grad(out.real.sum(), root))
 
 
 def test_a_view_of_a_no_grad_view_that_moves_and_is_written_by_an_alias():
@@ -343,7 +348,8 @@ def test_a_conjugate_of_an_argument_that_is_assigned_its_conjugate_and_written(m
 @pytest.mark.parametrize("view", [lambda y: y.mT, lambda y: y[..., 0]], ids=["turned", "part"])
 @pytest.mark.parametrize("told", ["before", "after"])
 @pytest.mark.parametrize("shares", [False, True])
-def test_a_view_of_an_argument_that_requires_grad_inside_and_then_moves(shares, told, view, first, elsewhere):
+@session
+def test_a_view_of_an_argument_that_requires_grad_inside_and_then_moves(compile, shares, told, view, first, elsewhere):
     def f(x, y):
         first(y)
         if told == "before":
@@ -354,10 +360,7 @@ def test_a_view_of_an_argument_that_requires_grad_inside_and_then_moves(shares, 
         elsewhere(x, y)
         return v
 
-    def session(compile):
-        x = plain(2, 2)
-        y = x.view(2, 2) if shares else plain(2, 2, seed=3)
-        v = compile(f)(x, y)
-        yield v.detach(), x, y
-
-    check_session(session)
+    x = plain(2, 2)
+    y = x.view(2, 2) if shares else plain(2, 2, seed=3)
+    v = compile(f)(x, y)
+    yield v.detach(), x, y

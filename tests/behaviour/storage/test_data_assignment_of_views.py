@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain, session
 from tests.behaviour.shared import KINDS_OF_VIEWS
 from tests.behaviour.storage.common import ARGUMENTS, MOVES, NO_LEAVES, VIEW_PARAMS, other, session_of
 
@@ -22,7 +22,8 @@ def test_a_view_whose_base_got_more_elements_by_data_assignment_is_refused():
 
 @pytest.mark.parametrize("counted", [lambda x: x.squeeze_(0), lambda x: x.detach().mul_(2)], ids=["in vain", "written"])
 @pytest.mark.parametrize("make", [leaf, plain, lambda *n: leaf(*n).clone()], ids=["leaf", "plain", "no leaf"])
-def test_data_assigned_to_a_view_after_a_hidden_write_to_its_base(make, counted):
+@session
+def test_data_assigned_to_a_view_after_a_hidden_write_to_its_base(compile, make, counted):
     def f(x, y):
         v = x[0:1]
         with torch.no_grad():
@@ -30,18 +31,16 @@ def test_data_assigned_to_a_view_after_a_hidden_write_to_its_base(make, counted)
         v.data = y
         return v
 
-    def session(compile):
-        x, y = make(2, 2), plain(2, 2, seed=3)
-        v = compile(f)(x, y)
-        yield v, x, y
-        yield attempt_later(lambda: v.mul_(2)), v, x, y
-
-    check_session(session)
+    x, y = make(2, 2), plain(2, 2, seed=3)
+    v = compile(f)(x, y)
+    yield v, x, y
+    yield attempt_later(lambda: v.mul_(2)), v, x, y
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_view_assigned_its_bases_data_keeps_that_memory_when_the_base_moves(mode, turned):
+@session
+def test_a_view_assigned_its_bases_data_keeps_that_memory_when_the_base_moves(compile, mode, turned):
     def f(x):
         base = x * 2
         with mode():
@@ -51,11 +50,8 @@ def test_a_view_assigned_its_bases_data_keeps_that_memory_when_the_base_moves(mo
         base.data = other.clone()
         return v
 
-    def session(compile):
-        x = plain(2, 2)
-        yield compile(f)(x), x
-
-    check_session(session)
+    x = plain(2, 2)
+    yield compile(f)(x), x
 
 
 @pytest.mark.parametrize("make", NO_LEAVES)
@@ -124,7 +120,8 @@ def test_a_view_of_a_view_made_between_two_data_assignments(make):
 
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("recording", [True, False])
-def test_a_no_grad_view_made_a_leaf_stays_one_after_data_assignment(writes, recording):
+@session
+def test_a_no_grad_view_made_a_leaf_stays_one_after_data_assignment(compile, writes, recording):
     def f(x):
         with torch.no_grad():
             view = x.t()
@@ -135,19 +132,17 @@ def test_a_no_grad_view_made_a_leaf_stays_one_after_data_assignment(writes, reco
         view.data = other
         return view
 
-    def session(compile):
-        view = compile(f)(plain(2, 3))
-        with torch.set_grad_enabled(recording):
-            yield attempt_later(lambda: view.add_(1))
-        yield attempt_later(lambda: view.is_leaf), view
-
-    check_session(session)
+    view = compile(f)(plain(2, 3))
+    with torch.set_grad_enabled(recording):
+        yield attempt_later(lambda: view.add_(1))
+    yield attempt_later(lambda: view.is_leaf), view
 
 
 @pytest.mark.parametrize("view", [lambda y: y.unsqueeze(0), lambda y: y.detach().unsqueeze(0)], ids=["view", "alias"])
 @pytest.mark.parametrize("of_leaf", [True, False])
 @pytest.mark.parametrize("calls", [1, 2, 3])
-def test_data_of_another_shape_assigned_to_a_no_grad_view_in_each_call(calls, of_leaf, view):
+@session
+def test_data_of_another_shape_assigned_to_a_no_grad_view_in_each_call(compile, calls, of_leaf, view):
     """No gradient ever arrives at it, of whatever shape."""
 
     def f(x):
@@ -155,21 +150,19 @@ def test_data_of_another_shape_assigned_to_a_no_grad_view_in_each_call(calls, of
         x.data = view(y)
         return y
 
-    def session(compile):
-        root = leaf(2)
-        base = root if of_leaf else root * 1
-        with torch.no_grad():
-            x = base.view(2)
-        g = compile(f)
-        for _ in range(calls):
-            y = g(x)
-            yield y, x, attempt_later(lambda y=y: y.sum().backward()), root.grad
-
-    check_session(session)
+    root = leaf(2)
+    base = root if of_leaf else root * 1
+    with torch.no_grad():
+        x = base.view(2)
+    g = compile(f)
+    for _ in range(calls):
+        y = g(x)
+        yield y, x, attempt_later(lambda y=y: y.sum().backward()), root.grad
 
 
 @pytest.mark.parametrize("after", [lambda x, y: None, lambda x, y: y.zero_(), lambda x, y: x.mul_(2)])
-def test_a_view_argument_is_written_after_its_data_was_assigned(after):
+@session
+def test_a_view_argument_is_written_after_its_data_was_assigned(compile, after):
     def f(x):
         y = x.clone()
         x.data = y
@@ -179,35 +172,30 @@ def test_a_view_argument_is_written_after_its_data_was_assigned(after):
         after(x, y)
         return v
 
-    def session(compile):
-        root = leaf(2, 3)
-        base = root * 1
-        x = base.t()
-        v = compile(f)(x)
-        yield v, attempt_later(lambda: v.is_leaf), x, base
-
-    check_session(session)
+    root = leaf(2, 3)
+    base = root * 1
+    x = base.t()
+    v = compile(f)(x)
+    yield v, attempt_later(lambda: v.is_leaf), x, base
 
 
-def test_an_alias_made_before_a_view_argument_is_assigned_a_clone():
+@session
+def test_an_alias_made_before_a_view_argument_is_assigned_a_clone(compile):
     def f(x):
         y = x.detach()
         x.data = x.clone()
         x.zero_()
         return y
 
-    def session(compile):
-        compiled = compile(f)
-        root = leaf(2)
-        base = root * 1
-        x = base.view(2)
-        for _ in range(3):
-            y = compiled(x)
-            with torch.no_grad():
-                y.add_(1)
-            yield y, x, base
-
-    check_session(session)
+    compiled = compile(f)
+    root = leaf(2)
+    base = root * 1
+    x = base.view(2)
+    for _ in range(3):
+        y = compiled(x)
+        with torch.no_grad():
+            y.add_(1)
+        yield y, x, base
 
 
 def _beside_another_view(x, y):
@@ -239,90 +227,80 @@ def test_a_returned_view_moves_apart_from_a_base_that_is_not_returned(f, kind):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("f", [lambda x, v: None, lambda x, v: x * 2, lambda x, v: v * 2])
-def test_data_of_another_dtype_assigned_to_a_no_grad_view_of_a_leaf(dtype, f):
+@session
+def test_data_of_another_dtype_assigned_to_a_no_grad_view_of_a_leaf(compile, dtype, f):
     def moved(x, y, v):
         v.data = y
         return f(x, v)
 
-    def session(compile):
-        x = leaf(3)
-        with torch.no_grad():
-            v = x.t()
-        z = compile(moved)(x, plain(3, seed=2, dtype=dtype), v)
-        yield z, x, v.dtype, v.data
-        if z is not None:
-            yield attempt_later(lambda: z.sum().backward()), x.grad
-
-    check_session(session)
+    x = leaf(3)
+    with torch.no_grad():
+        v = x.t()
+    z = compile(moved)(x, plain(3, seed=2, dtype=dtype), v)
+    yield z, x, v.dtype, v.data
+    if z is not None:
+        yield attempt_later(lambda: z.sum().backward()), x.grad
 
 
-def test_a_write_to_a_moved_view_of_a_leaf_is_eagers_error():
+@session
+def test_a_write_to_a_moved_view_of_a_leaf_is_eagers_error(compile):
     def f(y, view):
         view.data = y
         view.zero_()
 
-    def session(compile):
-        compiled = compile(f)
-        root, y = leaf(2), plain(2, seed=1)
-        view = root.view(2)
-        for _ in range(2):
-            yield attempt(lambda: compiled(y, view))
-            yield y, view, root
-
-    check_session(session)
+    compiled = compile(f)
+    root, y = leaf(2), plain(2, seed=1)
+    view = root.view(2)
+    for _ in range(2):
+        yield attempt(lambda: compiled(y, view))
+        yield y, view, root
 
 
-def test_data_assigned_to_a_view_and_to_its_base():
+@session
+def test_data_assigned_to_a_view_and_to_its_base(compile):
     def f(x, y):
         view = y.t()
         y.data = x
         view.data = x
         return view, y
 
-    def session(compile):
-        whole = plain(2, 3, seed=1)
-        x, y = whole[0], whole[1]
-        compiled = compile(f)
-        for _ in range(2):
-            view, _ = compiled(x, y)
-            yield view, x, y, whole
-            view.add_(1)
-            yield view, x, y, whole
-
-    check_session(session)
+    whole = plain(2, 3, seed=1)
+    x, y = whole[0], whole[1]
+    compiled = compile(f)
+    for _ in range(2):
+        view, _ = compiled(x, y)
+        yield view, x, y, whole
+        view.add_(1)
+        yield view, x, y, whole
 
 
-def test_a_no_grad_view_assigned_data_by_an_earlier_call_has_eagers_error():
+@session
+def test_a_no_grad_view_assigned_data_by_an_earlier_call_has_eagers_error(compile):
     def f(x, y):
         x.data = y
         x.clone()  # refused, also where nobody needs it
         return y * 2
 
-    def session(compile):
-        base, y = leaf(3), plain(3, seed=1)
-        with torch.no_grad():
-            x = base.view(3)
-        compiled = compile(f)
-        yield attempt(lambda: compiled(x, y)), x
-        with torch.no_grad():
-            x.add_(1)
-        yield attempt(lambda: compiled(x, y)), x, y, base
-
-    check_session(session)
+    base, y = leaf(3), plain(3, seed=1)
+    with torch.no_grad():
+        x = base.view(3)
+    compiled = compile(f)
+    yield attempt(lambda: compiled(x, y)), x
+    with torch.no_grad():
+        x.add_(1)
+    yield attempt(lambda: compiled(x, y)), x, y, base
 
 
-def test_data_of_another_dtype_assigned_to_a_no_grad_view_is_used():
+@session
+def test_data_of_another_dtype_assigned_to_a_no_grad_view_is_used(compile):
     def f(x, y):
         x.data = y
         return x * 2
 
-    def session(compile):
-        root = leaf(2).double().detach().requires_grad_()
-        with torch.no_grad():
-            view = root.view(2)
-        yield compile(f)(view, plain(2)).requires_grad, view
-
-    check_session(session)
+    root = leaf(2).double().detach().requires_grad_()
+    with torch.no_grad():
+        view = root.view(2)
+    yield compile(f)(view, plain(2)).requires_grad, view
 
 
 @pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
@@ -398,13 +376,11 @@ def _a_view_of_a_view(x):
 
 @pytest.mark.parametrize("function", [_to_a_part, _to_its_transpose, _a_view_of_a_view])
 @pytest.mark.parametrize("through_a_non_leaf", [False, True], ids=["leaf", "non-leaf"])
-def test_a_view_made_before_data_assignment_of_its_base_leads_to_the_old_data(function, through_a_non_leaf):
-    def session(compile):
-        x = leaf(4, 2)
-        argument = x * 1 if through_a_non_leaf else x
-        results = compile(function)(argument)
-        results = results if isinstance(results, tuple) else (results,)
-        yield argument, results
-        yield torch.autograd.grad(results, x, [torch.ones_like(r) for r in results])
-
-    check_session(session)
+@session
+def test_a_view_made_before_data_assignment_of_its_base_leads_to_the_old_data(compile, function, through_a_non_leaf):
+    x = leaf(4, 2)
+    argument = x * 1 if through_a_non_leaf else x
+    results = compile(function)(argument)
+    results = results if isinstance(results, tuple) else (results,)
+    yield argument, results
+    yield torch.autograd.grad(results, x, [torch.ones_like(r) for r in results])

@@ -10,10 +10,10 @@ from tests.behaviour.harness import (
     attempt,
     attempt_later,
     check,
-    check_session,
     given,
     leaf,
     plain,
+    session,
     through_dynamo,
     write,
 )
@@ -62,13 +62,11 @@ def base_made_inside_given_inference_data(x):
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 2)], ids=str)
-def test_a_view_result_whose_base_is_assigned_inference_data(shape):
-    def session(compile):
-        x = leaf(*shape)
-        (v,) = compile(base_made_inside_given_inference_data)(x)
-        yield v, v.is_leaf, torch.autograd.grad(v.sum(), x)
-
-    check_session(session)
+@session
+def test_a_view_result_whose_base_is_assigned_inference_data(compile, shape):
+    x = leaf(*shape)
+    (v,) = compile(base_made_inside_given_inference_data)(x)
+    yield v, v.is_leaf, torch.autograd.grad(v.sum(), x)
 
 
 def reshaped_in_place(x):
@@ -103,39 +101,36 @@ def split_and_cut(x):
 @pytest.mark.parametrize("function", [reshaped_in_place, zeroed, written_as_one, split_and_cut])
 @pytest.mark.parametrize("mode", ["grad", "no_grad"])
 @pytest.mark.parametrize("make", [view_of_leaf, view_of_non_leaf])
-def test_inference_data_assigned_in_each_of_several_calls(function, make, mode):
-    def session(compile):
-        (x,), roots = make(mode, 2)
-        compiled = compile(function)
-        for _ in range(3):
-            found = attempt(lambda: compiled(x))
-            leafness = attempt(lambda: x.is_leaf)
-            told = "refused" if isinstance(leafness, Raised) else leafness
-            yield found, x.is_inference(), told, x.requires_grad, [x._base is r for r in roots]
-
-    check_session(session)
+@session
+def test_inference_data_assigned_in_each_of_several_calls(compile, function, make, mode):
+    (x,), roots = make(mode, 2)
+    compiled = compile(function)
+    for _ in range(3):
+        found = attempt(lambda: compiled(x))
+        leafness = attempt(lambda: x.is_leaf)
+        told = "refused" if isinstance(leafness, Raised) else leafness
+        yield found, x.is_inference(), told, x.requires_grad, [x._base is r for r in roots]
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 2)], ids=str)
-def test_inference_data_assigned_to_an_argument_that_is_saved(shape):
+@session
+def test_inference_data_assigned_to_an_argument_that_is_saved(compile, shape):
     def f(x):
         y = x * x
         with torch.inference_mode():
             x.data = torch.ones(*shape)
         return y
 
-    def session(compile):
-        root = leaf(2, 2)
-        x = root * 1
-        y = compile(f)(x)
-        yield y, x.is_inference()
-        g = attempt_later(lambda: torch.autograd.grad(y.sum(), root))
-        yield "raised" if isinstance(g, Raised) else g
-
-    check_session(session)
+    root = leaf(2, 2)
+    x = root * 1
+    y = compile(f)(x)
+    yield y, x.is_inference()
+    g = attempt_later(lambda: torch.autograd.grad(y.sum(), root))
+    yield "raised" if isinstance(g, Raised) else g
 
 
-def test_through_torch_compile_a_base_is_assigned_its_inference_mode_view():
+@session(compile=through_dynamo)
+def test_through_torch_compile_a_base_is_assigned_its_inference_mode_view(compile):
     torch._dynamo.reset()
 
     def f(x):
@@ -146,18 +141,16 @@ def test_through_torch_compile_a_base_is_assigned_its_inference_mode_view():
         v.data = w
         return w
 
-    def session(compile):
-        x = leaf()
-        yield compile(f)(x), x
-
-    check_session(session, compile=through_dynamo)
+    x = leaf()
+    yield compile(f)(x), x
 
 
 @pytest.mark.parametrize("then", [lambda v: (v,), lambda v: (v, v.t()), lambda v: (v.detach(),)], ids=range(3))
 @pytest.mark.parametrize("data", ["argument", "result", "returned", "itself"])
 @pytest.mark.parametrize("around", [False, True], ids=["inside", "around"])
 @pytest.mark.parametrize("make", ["plain", "leaf"])
-def test_an_inference_tensor_counts_no_versions_after_data_assignment(make, around, data, then):
+@session
+def test_an_inference_tensor_counts_no_versions_after_data_assignment(compile, make, around, data, then):
     def f(x, y):
         with torch.inference_mode():
             v = y * 2
@@ -165,14 +158,11 @@ def test_an_inference_tensor_counts_no_versions_after_data_assignment(make, arou
         v.data = {"argument": x, "result": other, "returned": other, "itself": v.data}[data]
         return (*then(v), other) if data == "returned" else then(v)
 
-    def session(compile):
-        x, y = PLAIN_AND_LEAVES[make](), plain(2, 2, seed=3)
-        with torch.inference_mode(around):
-            out = attempt(lambda: compile(f)(x, y))
-        yield x, out
-        yield attempt_later(lambda: write(out[0])), x, out
-
-    check_session(session)
+    x, y = PLAIN_AND_LEAVES[make](), plain(2, 2, seed=3)
+    with torch.inference_mode(around):
+        out = attempt(lambda: compile(f)(x, y))
+    yield x, out
+    yield attempt_later(lambda: write(out[0])), x, out
 
 
 @pytest.fixture(params=DATA.values(), ids=DATA)
@@ -218,7 +208,8 @@ THEN = {
 @pytest.mark.parametrize("then", THEN)
 @pytest.mark.parametrize("kind", ["leaf", "no leaf", "plain"])
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_tensor_assigned_inference_data_stays_an_inference_tensor(source, then, kind, grad):
+@session
+def test_a_tensor_assigned_inference_data_stays_an_inference_tensor(compile, source, then, kind, grad):
     def f(x):
         v = SOURCES[source](x)
         with torch.inference_mode():
@@ -227,11 +218,8 @@ def test_a_tensor_assigned_inference_data_stays_an_inference_tensor(source, then
         THEN[then](v, x)
         return v, v.is_inference()
 
-    def session(compile):
-        root = plain(2, 2) if kind == "plain" else leaf(2, 2)
-        x = root * 1 if kind == "no leaf" else root
-        with torch.set_grad_enabled(grad):
-            out = attempt(lambda: compile(f)(x))
-        yield out, x, root
-
-    check_session(session)
+    root = plain(2, 2) if kind == "plain" else leaf(2, 2)
+    x = root * 1 if kind == "no leaf" else root
+    with torch.set_grad_enabled(grad):
+        out = attempt(lambda: compile(f)(x))
+    yield out, x, root

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.shared import MAKERS, _non_leaf
 from tests.behaviour.storage.common import SETS
 
@@ -37,17 +37,15 @@ def takes_into_a_new_one(x, y):
 
 @pytest.mark.parametrize("source", [lambda: given(plain(3), leaf(3)), lambda: given(plain(3), *non_leaf(3).args)])
 @pytest.mark.parametrize("function", [takes, takes_and_writes, takes_a_result, takes_into_a_new_one])
-def test_the_source_of_set_gets_no_gradient(function, source):
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            x, y = source().args
-            results = compiled(x, y)
-            yield x, y, results
-            last = results if isinstance(results, torch.Tensor) else results[0]
-            yield attempt_later(partial(torch.autograd.grad, last.sum(), y, allow_unused=True)), x, y
-
-    check_session(session)
+@session
+def test_the_source_of_set_gets_no_gradient(compile, function, source):
+    compiled = compile(function)
+    for _ in range(2):
+        x, y = source().args
+        results = compiled(x, y)
+        yield x, y, results
+        last = results if isinstance(results, torch.Tensor) else results[0]
+        yield attempt_later(partial(torch.autograd.grad, last.sum(), y, allow_unused=True)), x, y
 
 
 @pytest.mark.parametrize("make", [_non_leaf, MAKERS["leaf"]], ids=["non-leaf", "leaf"])
@@ -89,7 +87,8 @@ _CHANGES_SINCE = {
 @pytest.mark.parametrize("change", _CHANGES_SINCE.values(), ids=_CHANGES_SINCE)
 @pytest.mark.parametrize("to", _SETS.values(), ids=_SETS)
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 2)])
-def test_set_under_grad_records_the_shape_that_it_gave(shape, to, change, uses):
+@session
+def test_set_under_grad_records_the_shape_that_it_gave(compile, shape, to, change, uses):
     """A gradient of a shape given since, under no_grad, is refused before the missing derivative is missed."""
 
     def function(x):
@@ -98,42 +97,38 @@ def test_set_under_grad_records_the_shape_that_it_gave(shape, to, change, uses):
             change(x)
         return uses(x)
 
-    def session(compile):
-        root = leaf(*shape)
-        x = root.clone()
-        for y in compile(function)(x):
-            yield y
-            yield attempt_later(lambda y=y: torch.autograd.grad([y], [x], torch.ones_like(y), allow_unused=True))
-            yield attempt_later(lambda y=y: torch.autograd.grad([y], [root], torch.ones_like(y), allow_unused=True))
-
-    check_session(session)
+    root = leaf(*shape)
+    x = root.clone()
+    for y in compile(function)(x):
+        yield y
+        yield attempt_later(lambda y=y: torch.autograd.grad([y], [x], torch.ones_like(y), allow_unused=True))
+        yield attempt_later(lambda y=y: torch.autograd.grad([y], [root], torch.ones_like(y), allow_unused=True))
 
 
 @pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(x), lambda x: x.set_(torch.ones(2))])
 @pytest.mark.parametrize("written", [False, True])
-def test_a_backward_with_respect_to_a_set_tensor_is_eagers_error(set_it, written):
+@session
+def test_a_backward_with_respect_to_a_set_tensor_is_eagers_error(compile, set_it, written):
     """It raises even though that is where the backward begins."""
 
-    def session(compile):
-        x = non_leaf(3).args[0]
+    x = non_leaf(3).args[0]
 
-        def f(x):
-            set_it(x)
-            if written:
-                with torch.no_grad():
-                    x.add_(1)
-            return x
+    def f(x):
+        set_it(x)
+        if written:
+            with torch.no_grad():
+                x.add_(1)
+        return x
 
-        y = compile(f)(x)
-        yield y, y.grad_fn is None, written or y._version
-        yield attempt_later(lambda: y.backward(torch.ones_like(y), inputs=[y]))
-
-    check_session(session)
+    y = compile(f)(x)
+    yield y, y.grad_fn is None, written or y._version
+    yield attempt_later(lambda: y.backward(torch.ones_like(y), inputs=[y]))
 
 
 @pytest.mark.parametrize("source", [lambda y: y, torch.detach], ids=["leaf", "alias"])
 @pytest.mark.parametrize("cut_first", [False, True])
-def test_detach_in_place_before_or_after_set_and_a_write_afterwards(source, cut_first):
+@session
+def test_detach_in_place_before_or_after_set_and_a_write_afterwards(compile, source, cut_first):
     def f(x, y):
         if cut_first:
             x.detach_()
@@ -142,33 +137,28 @@ def test_detach_in_place_before_or_after_set_and_a_write_afterwards(source, cut_
             x.detach_()
         x.mul_(y)
 
-    def session(compile):
-        y = leaf(3)
-        x = y * 2
-        compile(f)(x, y)
-        yield x, y, x.is_leaf
-        yield attempt_later(lambda: backward([x])), y
-
-    check_session(session)
+    y = leaf(3)
+    x = y * 2
+    compile(f)(x, y)
+    yield x, y, x.is_leaf
+    yield attempt_later(lambda: backward([x])), y
 
 
 @pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3))], ids=["nothing", "tensor"])
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_backward_through_a_view_that_was_set(set_it, inside):
+@session
+def test_a_backward_through_a_view_that_was_set(compile, set_it, inside):
     def f(x, view, y):
         view = x.view(3) if inside else view
         set_it(view)
         return view.sum() + y
 
-    def session(compile):
-        x, y = leaf(3) * 1, leaf(3)
-        view = x.view(3)
-        out = compile(f)(x, view, y)
-        for t in (out, x, view):
-            for inputs in ([x], [y], [view], [x, y]):
-                yield attempt_later(lambda t=t, i=inputs: backward([t], inputs=i, retain_graph=True)), x, y
-
-    check_session(session)
+    x, y = leaf(3) * 1, leaf(3)
+    view = x.view(3)
+    out = compile(f)(x, view, y)
+    for t in (out, x, view):
+        for inputs in ([x], [y], [view], [x, y]):
+            yield attempt_later(lambda t=t, i=inputs: backward([t], inputs=i, retain_graph=True)), x, y
 
 
 def _set_several_times(x, y):
@@ -191,34 +181,30 @@ def _set_several_times(x, y):
     ],
     ids=["argument", "product", "view", "written", "detached", "leaf", "several"],
 )
-def test_a_backward_through_set_raises_only_where_it_reaches_the_source(set_it):
+@session
+def test_a_backward_through_set_raises_only_where_it_reaches_the_source(compile, set_it):
     """And raises only where it does: a backward to something else finds no way there."""
 
-    def session(compile):
-        end, other = leaf(3), leaf(3)
-        x, y = leaf(3) * 1, end * 1
-        compile(set_it)(x, y)
-        for inputs in ([x], [y], [end], [other]):
-            yield attempt_later(lambda inputs=inputs: backward([x], inputs=inputs))
-
-    check_session(session)
+    end, other = leaf(3), leaf(3)
+    x, y = leaf(3) * 1, end * 1
+    compile(set_it)(x, y)
+    for inputs in ([x], [y], [end], [other]):
+        yield attempt_later(lambda inputs=inputs: backward([x], inputs=inputs))
 
 
-def test_a_view_is_reshaped_after_its_base_was_set_to_itself():
+@session
+def test_a_view_is_reshaped_after_its_base_was_set_to_itself(compile):
     """Autograd then looks for its history, and finds that of ``set_``."""
 
-    def session(compile):
-        x = non_leaf(2, 2).args[0]
-        view = x.t()
+    x = non_leaf(2, 2).args[0]
+    view = x.t()
 
-        def f(x, view):
-            x.set_(x)
-            return view.t_()
+    def f(x, view):
+        x.set_(x)
+        return view.t_()
 
-        out = compile(f)(x, view)
-        yield attempt_later(lambda: backward([out]))
-
-    check_session(session)
+    out = compile(f)(x, view)
+    yield attempt_later(lambda: backward([out]))
 
 
 _RESHAPED_SINCE = {
@@ -239,7 +225,8 @@ _VIEWS_SINCE = {
 @pytest.mark.parametrize("reshape", _RESHAPED_SINCE.values(), ids=_RESHAPED_SINCE)
 @pytest.mark.parametrize("count", [0, 4])
 @pytest.mark.parametrize("twice", [False, True])
-def test_a_view_of_an_argument_that_was_set_to_itself_and_reshaped(twice, count, reshape, view):
+@session
+def test_a_view_of_an_argument_that_was_set_to_itself_and_reshaped(compile, twice, count, reshape, view):
     """Although what is computed of the view is attached with the history that ``set_`` gave."""
 
     def function(x):
@@ -249,13 +236,10 @@ def test_a_view_of_an_argument_that_was_set_to_itself_and_reshaped(twice, count,
         out = part.clone()
         return [out, part, *([out * 2, part * 3] if twice else [])]
 
-    def session(compile):
-        x = leaf(1, count).clone()
-        outputs = compile(function)(x)
-        yield outputs, x
-        yield [attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [x], allow_unused=True)) for t in outputs]
-
-    check_session(session)
+    x = leaf(1, count).clone()
+    outputs = compile(function)(x)
+    yield outputs, x
+    yield [attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [x], allow_unused=True)) for t in outputs]
 
 
 @pytest.fixture(params=SETS.values(), ids=SETS)
@@ -276,7 +260,8 @@ _WRITTEN_FIRST = {
 @pytest.mark.parametrize("set_", [lambda x, z: x.set_(z), lambda x, z: x.set_(z.untyped_storage(), 0, (2,), (1,))])
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("wanted", [0, 1])
-def test_set_of_a_written_argument_has_no_derivative_for_the_write_either(wanted, used, set_, write):
+@session
+def test_set_of_a_written_argument_has_no_derivative_for_the_write_either(compile, wanted, used, set_, write):
     """The history of ``set_`` leads to that of the write, by which a backward comes to others."""
 
     def function(x, y, z):
@@ -285,18 +270,16 @@ def test_set_of_a_written_argument_has_no_derivative_for_the_write_either(wanted
         set_(x, z)
         return [x, out] if used else [x]
 
-    def session(compile):
-        root, y, z = leaf(2, 2), leaf(2, 2, seed=1), plain(2, 2, seed=2)
-        outputs = compile(function)(root.clone(), y, z)
-        yield outputs
-        into = (root, y)[wanted]
-        for t in reversed(outputs):
-            yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [into], allow_unused=True, retain_graph=True))
-
-    check_session(session)
+    root, y, z = leaf(2, 2), leaf(2, 2, seed=1), plain(2, 2, seed=2)
+    outputs = compile(function)(root.clone(), y, z)
+    yield outputs
+    into = (root, y)[wanted]
+    for t in reversed(outputs):
+        yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [into], allow_unused=True, retain_graph=True))
 
 
-def test_a_view_made_between_two_writes_and_a_set():
+@session
+def test_a_view_made_between_two_writes_and_a_set(compile):
     def f(x, y):
         x.zero_()
         x.zero_()
@@ -304,8 +287,5 @@ def test_a_view_made_between_two_writes_and_a_set():
         x.set_(y.clone())
         return v
 
-    def session(compile):
-        v = compile(f)(leaf() * 1, plain())
-        yield attempt_later(lambda: v.backward())
-
-    check_session(session)
+    v = compile(f)(leaf() * 1, plain())
+    yield attempt_later(lambda: v.backward())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
 
@@ -27,29 +27,28 @@ def _freed_leaf(*shape: int) -> torch.Tensor:
     ],
     ids=["matmul", "views", "part", "several", "linear"],
 )
-def test_a_parameter_that_is_allocated_for_the_call_and_again_for_the_backward(use, factor):
+@session
+def test_a_parameter_that_is_allocated_for_the_call_and_again_for_the_backward(compile, use, factor):
     def f(w, shard, x):
         _allocate(w, shard)
         y = use(x, w)
         _free(w)
         return y
 
-    def session(compile):
-        w, shard, x = _freed_leaf(2, 3), plain(2, 3, seed=1), leaf(1, 2, seed=2)
-        compiled = compile(f)
-        for _ in range(2):
-            y = compiled(w, shard, x)
-            yield y, w.untyped_storage().nbytes()
-            _allocate(w, shard * factor)
-            y.sum().backward()
-            _free(w)
-            yield x.grad, w.grad
-
-    check_session(session)
+    w, shard, x = _freed_leaf(2, 3), plain(2, 3, seed=1), leaf(1, 2, seed=2)
+    compiled = compile(f)
+    for _ in range(2):
+        y = compiled(w, shard, x)
+        yield y, w.untyped_storage().nbytes()
+        _allocate(w, shard * factor)
+        y.sum().backward()
+        _free(w)
+        yield x.grad, w.grad
 
 
 @pytest.mark.parametrize("between", [True, False])
-def test_a_parameter_is_allocated_twice_in_a_call(between):
+@session
+def test_a_parameter_is_allocated_twice_in_a_call(compile, between):
     def f(w, shard, x):
         _allocate(w, shard)
         y = x * w
@@ -60,62 +59,53 @@ def test_a_parameter_is_allocated_twice_in_a_call(between):
         _free(w)
         return y
 
-    def session(compile):
-        w, shard, x = _freed_leaf(3), plain(3, seed=1), leaf(3, seed=2)
-        y = compile(f)(w, shard, x)
-        _allocate(w, shard)
-        yield y, torch.autograd.grad(y.sum(), [x, w])
-
-    check_session(session)
+    w, shard, x = _freed_leaf(3), plain(3, seed=1), leaf(3, seed=2)
+    y = compile(f)(w, shard, x)
+    _allocate(w, shard)
+    yield y, torch.autograd.grad(y.sum(), [x, w])
 
 
-def test_parameters_that_are_views_of_one_flat_storage_that_is_freed():
+@session
+def test_parameters_that_are_views_of_one_flat_storage_that_is_freed(compile):
     def f(flat, weight, bias, shard, x):
         _allocate(flat, shard)
         y = x * weight * bias
         _free(flat)
         return y
 
-    def session(compile):
-        flat, shard, x = plain(6), plain(6, seed=1), leaf(3, seed=2)
-        weight, bias = [flat.detach()[k : k + 3].requires_grad_() for k in (0, 3)]
-        _free(flat)
-        y = compile(f)(flat, weight, bias, shard, x)
-        _allocate(flat, shard)
-        yield y, torch.autograd.grad(y.sum(), [x, weight, bias])
-
-    check_session(session)
+    flat, shard, x = plain(6), plain(6, seed=1), leaf(3, seed=2)
+    weight, bias = [flat.detach()[k : k + 3].requires_grad_() for k in (0, 3)]
+    _free(flat)
+    y = compile(f)(flat, weight, bias, shard, x)
+    _allocate(flat, shard)
+    yield y, torch.autograd.grad(y.sum(), [x, weight, bias])
 
 
-def test_a_parameter_whose_memory_only_the_call_frees():
+@session
+def test_a_parameter_whose_memory_only_the_call_frees(compile):
     def f(w, x):
         y = x * w
         _free(w)
         return y
 
-    def session(compile):
-        w, x = leaf(3), leaf(3, seed=2)
-        y = compile(f)(w, x)
-        _allocate(w, plain(3))
-        yield y, torch.autograd.grad(y.sum(), [x, w])
-
-    check_session(session)
+    w, x = leaf(3), leaf(3, seed=2)
+    y = compile(f)(w, x)
+    _allocate(w, plain(3))
+    yield y, torch.autograd.grad(y.sum(), [x, w])
 
 
-def test_a_parameters_storage_is_shrunk_to_a_part():
+@session
+def test_a_parameters_storage_is_shrunk_to_a_part(compile):
     def f(w, x):
         y = x * w
         w.untyped_storage().resize_(4)
         return y, w[:1] * 2
 
-    def session(compile):
-        w, x = leaf(3), leaf(3, seed=2)
-        y, z = compile(f)(w, x)
-        yield z, w.untyped_storage().nbytes()
-        _allocate(w, plain(3))
-        yield y, torch.autograd.grad(y.sum() + z.sum(), [x, w])
-
-    check_session(session)
+    w, x = leaf(3), leaf(3, seed=2)
+    y, z = compile(f)(w, x)
+    yield z, w.untyped_storage().nbytes()
+    _allocate(w, plain(3))
+    yield y, torch.autograd.grad(y.sum() + z.sum(), [x, w])
 
 
 @pytest.fixture(params=RESIZES.values(), ids=RESIZES)
@@ -154,7 +144,8 @@ def test_a_parameters_storage_grown_filled_used_and_freed(resize):
     check(f, make)
 
 
-def test_a_parameters_storage_is_freed_after_backward_saved_the_parameter(resize):
+@session
+def test_a_parameters_storage_is_freed_after_backward_saved_the_parameter(compile, resize):
     def f(w, shard, x):
         with torch.no_grad():
             resize(w, 12)
@@ -164,14 +155,11 @@ def test_a_parameters_storage_is_freed_after_backward_saved_the_parameter(resize
             resize(w, 0)
         return y
 
-    def session(compile):
-        w, shard, x = leaf(3), plain(3, seed=1), leaf(3, seed=2)
-        w.untyped_storage().resize_(0)
-        y = compile(f)(w, shard, x)
-        yield y, x, w
-        with torch.no_grad():
-            resize(w, 12)
-            w.copy_(shard)
-        yield attempt_later(lambda: backward([y])), x, w
-
-    check_session(session)
+    w, shard, x = leaf(3), plain(3, seed=1), leaf(3, seed=2)
+    w.untyped_storage().resize_(0)
+    y = compile(f)(w, shard, x)
+    yield y, x, w
+    with torch.no_grad():
+        resize(w, 12)
+        w.copy_(shard)
+    yield attempt_later(lambda: backward([y])), x, w

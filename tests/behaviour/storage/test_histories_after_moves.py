@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, plain, session
 from tests.behaviour.shared import moves_and_writes, reshapes, same, uses_and_writes
 from tests.behaviour.storage.common import DATA, _session, found
 
@@ -49,24 +49,22 @@ class SumAndView(torch.autograd.Function):
 
 @pytest.mark.parametrize("compute", [SumAndView.apply, lambda x: (x * 2, x.unsqueeze(0)), lambda x: (x.sin(),)])
 @pytest.mark.parametrize("made", ["view", "leaf", "non-leaf"])
-def test_gradients_have_the_shape_that_an_argument_had_when_it_was_used(made: str, compute):
+@session
+def test_gradients_have_the_shape_that_an_argument_had_when_it_was_used(compile, made: str, compute):
     def f(x, y):
         y.data = x
         return y, *compute(y)
 
-    def session(compile):
-        x, y = plain(), plain(1)
-        if made == "view":
-            with torch.no_grad():
-                y = plain().view(1)
-        y.requires_grad_()
-        if made == "non-leaf":
-            y = y * 1
-        _, *results = compile(f)(x, y)
-        for t in results:
-            yield found(lambda t=t: torch.autograd.grad(t.sum(), y, retain_graph=True))
-
-    check_session(session)
+    x, y = plain(), plain(1)
+    if made == "view":
+        with torch.no_grad():
+            y = plain().view(1)
+    y.requires_grad_()
+    if made == "non-leaf":
+        y = y * 1
+    _, *results = compile(f)(x, y)
+    for t in results:
+        yield found(lambda t=t: torch.autograd.grad(t.sum(), y, retain_graph=True))
 
 
 @pytest.mark.parametrize("used", [False, True])
@@ -113,7 +111,8 @@ def test_requires_grad_of_an_argument_that_moved_or_was_reshaped_in_place(viewed
         check(f, lambda: given(plain(2, 2), plain(2, 2, seed=4)))
 
 
-def test_a_leaf_used_while_it_has_data_of_another_shape():
+@session
+def test_a_leaf_used_while_it_has_data_of_another_shape(compile):
     def f(x, w):
         before = x.detach()
         x.data = w
@@ -121,36 +120,32 @@ def test_a_leaf_used_while_it_has_data_of_another_shape():
         x.data = before
         return y
 
-    def session(compile):
-        w, x = plain(2), leaf(3, 4)
-        y = compile(f)(x, w)
-        yield y, x.detach(), attempt_later(lambda: torch.autograd.grad(y, [x], [torch.ones_like(y)]))
-
-    check_session(session)
+    w, x = plain(2), leaf(3, 4)
+    y = compile(f)(x, w)
+    yield y, x.detach(), attempt_later(lambda: torch.autograd.grad(y, [x], [torch.ones_like(y)]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.float32], ids=str)
 @pytest.mark.parametrize("used", ["before", "after"])
 @pytest.mark.parametrize("alive", [True, False])
-def test_gradients_of_a_leaf_that_is_assigned_data_of_another_dtype(dtype, used, alive):
+@session
+def test_gradients_of_a_leaf_that_is_assigned_data_of_another_dtype(compile, dtype, used, alive):
     def f(x, y):
         z = x * 2 if used == "before" else None
         x.data = y
         return z if z is not None else x * 2
 
-    def session(compile):
-        for named in (False, True):
-            x, y = leaf(), plain(dtype=dtype, seed=1)
-            held = x.exp() if alive else None
-            out = attempt(lambda: compile(f)(x, y))  # noqa: B023
-            inputs = {"inputs": [x]} if named else {}
-            yield attempt_later(lambda: torch.autograd.backward(out, torch.ones_like(out), **inputs))  # noqa: B023
-            yield x, x.grad, held is None
-
-    check_session(session)
+    for named in (False, True):
+        x, y = leaf(), plain(dtype=dtype, seed=1)
+        held = x.exp() if alive else None
+        out = attempt(lambda: compile(f)(x, y))  # noqa: B023
+        inputs = {"inputs": [x]} if named else {}
+        yield attempt_later(lambda: torch.autograd.backward(out, torch.ones_like(out), **inputs))  # noqa: B023
+        yield x, x.grad, held is None
 
 
-def test_a_leaf_used_in_the_shape_of_set_and_then_assigned_its_former_data():
+@session
+def test_a_leaf_used_in_the_shape_of_set_and_then_assigned_its_former_data(compile):
     def f(x, y):
         with torch.no_grad():
             before = x.clone()
@@ -159,15 +154,12 @@ def test_a_leaf_used_in_the_shape_of_set_and_then_assigned_its_former_data():
         x.data = before
         return v, x
 
-    def session(compile):
-        for roots in ((0,), (1,), (0, 1)):
-            x, y = leaf(), plain(1, seed=1)
-            out = attempt(lambda: compile(f)(x, y))  # noqa: B023
-            yield out, x, y
-            for k in roots:
-                yield attempt_later(lambda k=k: out[k].sum().backward()), x, x.grad  # noqa: B023
-
-    check_session(session)
+    for roots in ((0,), (1,), (0, 1)):
+        x, y = leaf(), plain(1, seed=1)
+        out = attempt(lambda: compile(f)(x, y))  # noqa: B023
+        yield out, x, y
+        for k in roots:
+            yield attempt_later(lambda k=k: out[k].sum().backward()), x, x.grad  # noqa: B023
 
 
 @pytest.fixture(params=DATA.values(), ids=DATA)
@@ -243,20 +235,18 @@ def test_gradients_of_a_no_grad_view_that_is_assigned_data(data):
     check_session(_session(f, lambda: given(leaf(3), data()), [data]))
 
 
-def test_a_view_assigned_data_inside_is_written_by_the_caller(data):
+@session
+def test_a_view_assigned_data_inside_is_written_by_the_caller(compile, data):
     def f(x, y):
         v = x[1:]
         v.data = y
         return v
 
-    def session(compile):
-        root, y = leaf(3), data()
-        x = root.clone()
-        v = compile(f)(x, y)
-        yield v, x, v._base is x
-        yield attempt(lambda: v.add_(1)), x, v, y
-
-    check_session(session)
+    root, y = leaf(3), data()
+    x = root.clone()
+    v = compile(f)(x, y)
+    yield v, x, v._base is x
+    yield attempt(lambda: v.add_(1)), x, v, y
 
 
 def test_a_view_of_a_leaf_that_is_assigned_its_own_sum():
@@ -311,7 +301,8 @@ def test_a_leaf_gets_another_shape_while_a_result_refers_to_its_accumulator():
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_a_used_leaf_is_set_or_gets_another_shape_in_each_grad_mode(mode):
+@session
+def test_a_used_leaf_is_set_or_gets_another_shape_in_each_grad_mode(compile, mode):
     def set_(x):
         with torch.no_grad():
             x.set_(x)
@@ -324,33 +315,28 @@ def test_a_used_leaf_is_set_or_gets_another_shape_in_each_grad_mode(mode):
             x.data = before
             return x[1:]
 
-    def session(compile):
-        for body in (set_, data):
-            x = leaf(3)
-            with mode():
-                outputs = compile(body)(x)
-            yield outputs, x
-            out = outputs[1] if isinstance(outputs, tuple) else outputs
-            yield attempt_later(lambda out=out, x=x: torch.autograd.grad(out, x, torch.ones_like(out)))
-
-    check_session(session)
+    for body in (set_, data):
+        x = leaf(3)
+        with mode():
+            outputs = compile(body)(x)
+        yield outputs, x
+        out = outputs[1] if isinstance(outputs, tuple) else outputs
+        yield attempt_later(lambda out=out, x=x: torch.autograd.grad(out, x, torch.ones_like(out)))
 
 
 @pytest.mark.parametrize("before", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("after", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("shape", [(), (3,), (1, 3)])
-def test_a_leaf_gets_another_dtype_and_shape_after_a_sum_used_it(before, after, shape):
+@session
+def test_a_leaf_gets_another_dtype_and_shape_after_a_sum_used_it(compile, before, after, shape):
     def f(x, y):
         z = x.clone()
         s = z + y
         y.data = x
         return s, z
 
-    def session(compile):
-        x, y = leaf(3, 3, dtype=after), leaf(*shape, seed=1, dtype=before)
-        s, z = compile(f)(x, y)
-        yield s, z, y
-        yield attempt_later(lambda: torch.autograd.backward([s, z], [torch.ones_like(s), torch.ones_like(z)]))
-        yield x, y
-
-    check_session(session)
+    x, y = leaf(3, 3, dtype=after), leaf(*shape, seed=1, dtype=before)
+    s, z = compile(f)(x, y)
+    yield s, z, y
+    yield attempt_later(lambda: torch.autograd.backward([s, z], [torch.ones_like(s), torch.ones_like(z)]))
+    yield x, y

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain, session
 from tests.behaviour.shared import GRAD_MODES, MODES, _under_no_grad, same, view_of_leaf, view_of_non_leaf
 from tests.behaviour.storage.common import MOVES_BY_SETATTR, PLAIN_AND_LEAVES, _non_leaf_and_plain, _view
 
@@ -120,7 +120,8 @@ def test_views_of_views_made_in_several_modes_one_of_which_moves(first, second, 
 @pytest.mark.parametrize("data", [lambda x, y: x.detach().clone(), lambda x, y: y], ids=["fresh", "argument"])
 @pytest.mark.parametrize("written", ["nothing", "view", "base"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_view_of_a_view_that_moved_has_the_same_base(view, data, written, grad):
+@session
+def test_a_view_of_a_view_that_moved_has_the_same_base(compile, view, data, written, grad):
     """So autograd looks for its history once either was written, and finds a window on the base."""
 
     def f(x, y):
@@ -128,18 +129,15 @@ def test_a_view_of_a_view_that_moved_has_the_same_base(view, data, written, grad
         v.data = data(x, y)
         return view(v)
 
-    def session(compile):
-        root = leaf(2, 3)
-        x = root * 1 if grad else root
-        out = compile(f)(x, plain(2, 3, seed=4))
-        yield out, out._base is x
-        with torch.no_grad():
-            if written != "nothing":
-                (out if written == "view" else x).add_(1)
-        yield out, x
-        yield attempt_later(lambda: out.sum().backward()), root.grad
-
-    check_session(session)
+    root = leaf(2, 3)
+    x = root * 1 if grad else root
+    out = compile(f)(x, plain(2, 3, seed=4))
+    yield out, out._base is x
+    with torch.no_grad():
+        if written != "nothing":
+            (out if written == "view" else x).add_(1)
+    yield out, x
+    yield attempt_later(lambda: out.sum().backward()), root.grad
 
 
 @pytest.mark.parametrize("returned", ["v", "w", "vw"])
@@ -147,7 +145,8 @@ def test_a_view_of_a_view_that_moved_has_the_same_base(view, data, written, grad
 @pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", ["plain", "plain view", "no leaf", "view"])
-def test_a_view_of_a_view_that_moves_before_or_after_the_base_is_reshaped(make, mode, first, fresh, returned):
+@session
+def test_a_view_of_a_view_that_moves_before_or_after_the_base_is_reshaped(compile, make, mode, first, fresh, returned):
     def f(x, y):
         with MODES[mode]():
             v = x[0:1]
@@ -159,19 +158,17 @@ def test_a_view_of_a_view_that_moves_before_or_after_the_base_is_reshaped(make, 
             v.data = y.clone() if fresh else y[0:1]
         return tuple([{"v": v, "w": w}[name] for name in returned])
 
-    def session(compile):
-        x, y = PLAIN_AND_LEAVES[make](), plain(2, 2, seed=3)
-        out = attempt(lambda: compile(f)(x, y))
-        # Which words refuse a history depends on whether there was one.
-        yield [attempt_later(lambda t=t: t.is_leaf) is True for t in out], [t.detach() for t in out], x, y
-
-    check_session(session)
+    x, y = PLAIN_AND_LEAVES[make](), plain(2, 2, seed=3)
+    out = attempt(lambda: compile(f)(x, y))
+    # Which words refuse a history depends on whether there was one.
+    yield [attempt_later(lambda t=t: t.is_leaf) is True for t in out], [t.detach() for t in out], x, y
 
 
 @pytest.mark.parametrize("returned", ["v", "w", "vw"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", PLAIN_AND_LEAVES)
-def test_a_view_of_a_view_that_moves_to_a_clone(make, mode, returned):
+@session
+def test_a_view_of_a_view_that_moves_to_a_clone(compile, make, mode, returned):
     def f(x):
         with MODES[mode]():
             v = x.t()
@@ -179,11 +176,8 @@ def test_a_view_of_a_view_that_moves_to_a_clone(make, mode, returned):
         v.data = x.clone()
         return tuple([{"v": v, "w": w}[name] for name in returned])
 
-    def session(compile):
-        x = PLAIN_AND_LEAVES[make]()
-        yield x, compile(f)(x)
-
-    check_session(session)
+    x = PLAIN_AND_LEAVES[make]()
+    yield x, compile(f)(x)
 
 
 def _give_data(v):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, check, check_session, given, leaf, plain, session
 from tests.behaviour.storage.common import (
     MOVES_BY_SETATTR,
     NO_LEAVES,
@@ -75,8 +75,9 @@ _DATA = {"of the reshaped": lambda x, w: w, "of the base": lambda x, w: x[:1], "
 @pytest.mark.parametrize("reshape", _RESHAPES.values(), ids=_RESHAPES)
 @pytest.mark.parametrize("of_argument", [True, False])
 @pytest.mark.parametrize("begins", [0, 1, 2])
+@session
 def test_data_of_another_shape_assigned_to_a_view_after_another_view_was_reshaped(
-    begins: int, of_argument: bool, reshape, view, data
+    compile, begins: int, of_argument: bool, reshape, view, data
 ):
     """Being reshaped counts as a write, but it came before: the shape that gradients are to have is the former one."""
 
@@ -88,14 +89,11 @@ def test_data_of_another_shape_assigned_to_a_view_after_another_view_was_reshape
         v.data = data(y, w)
         return w, v, v.sum()
 
-    def session(compile):
-        root = leaf(3)
-        results = compile(function)(root.clone())
-        yield results
-        t = results[begins]
-        yield found(lambda: torch.autograd.grad([t], [root], torch.ones_like(t)))
-
-    check_session(session)
+    root = leaf(3)
+    results = compile(function)(root.clone())
+    yield results
+    t = results[begins]
+    yield found(lambda: torch.autograd.grad([t], [root], torch.ones_like(t)))
 
 
 CHANGES = {"t_": lambda x: x.t_(), "unsqueeze_": lambda x: x.unsqueeze_(0)}
@@ -170,7 +168,8 @@ OF_THAT = {"transposed": lambda v: v.transpose(0, 1), "row": lambda v: v[:, :1],
 @pytest.mark.parametrize("of_that", OF_THAT.values(), ids=OF_THAT)
 @pytest.mark.parametrize("data", OTHER_DATA.values(), ids=OTHER_DATA)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_view_of_a_moved_view_is_reshaped_after_a_write(kind, data, of_that, through, both):
+@session
+def test_a_view_of_a_moved_view_is_reshaped_after_a_write(compile, kind, data, of_that, through, both):
     """It gets the history of the write when it is reshaped, not when it was made."""
 
     def function(x):
@@ -181,17 +180,14 @@ def test_a_view_of_a_moved_view_is_reshaped_after_a_write(kind, data, of_that, t
         w.squeeze_()
         return (w, v) if both else w
 
-    def session(compile):
-        f = compile(function)
-        for _ in range(2):
-            root = leaf(1, 2, dtype=torch.complex64)
-            x = root * 1
-            results = f(x)
-            yield results
-            w = results[0] if both else results
-            yield torch.autograd.grad(w, [x, root], torch.ones_like(w), allow_unused=True)
-
-    check_session(session)
+    f = compile(function)
+    for _ in range(2):
+        root = leaf(1, 2, dtype=torch.complex64)
+        x = root * 1
+        results = f(x)
+        yield results
+        w = results[0] if both else results
+        yield torch.autograd.grad(w, [x, root], torch.ones_like(w), allow_unused=True)
 
 
 def test_a_view_of_an_input_that_is_reshaped_and_then_assigned_data():
@@ -350,20 +346,18 @@ def test_a_view_and_its_base_are_reshaped_detached_and_moved_in_turn():
 
 @pytest.mark.parametrize("beside", [True, False], ids=["beside", "alone"])
 @pytest.mark.parametrize("quietly", [True, False])
-def test_a_view_of_a_reshaped_leaf_is_assigned_data_of_that_leaf(quietly, beside):
+@session
+def test_a_view_of_a_reshaped_leaf_is_assigned_data_of_that_leaf(compile, quietly, beside):
     def f(x, y):
         with torch.no_grad():
             x.unsqueeze_(0)
             y.data = x[0:1] if beside else x.detach().clone()
         return y.detach().exp()
 
-    def session(compile):
-        x = leaf(2, 2)
-        y = x[0:1]
-        with torch.no_grad() if quietly else torch.enable_grad():
-            out = compile(f)(x, y)
-        yield out, x, y
-        y.sum().backward()
-        yield x.grad
-
-    check_session(session)
+    x = leaf(2, 2)
+    y = x[0:1]
+    with torch.no_grad() if quietly else torch.enable_grad():
+        out = compile(f)(x, y)
+    yield out, x, y
+    y.sum().backward()
+    yield x.grad

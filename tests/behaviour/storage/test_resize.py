@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import check, given, leaf, non_leaf, plain, session
 
 
 def test_resize_grows_an_input():
@@ -78,19 +78,17 @@ def test_out_resizes_an_argument_that_requires_grad_under_no_grad():
     check(f, lambda: given(plain(1), plain()))
 
 
-def test_out_resizes_an_inference_tensor_in_inference_mode():
+@session
+def test_out_resizes_an_inference_tensor_in_inference_mode(compile):
     def f(x):
         v = x.clone()
         with torch.inference_mode():
             torch.sum(v, 0, out=x)
 
-    def session(compile):
-        with torch.inference_mode():
-            x = plain(1)
-        compile(f)(x)
-        yield x, x.shape
-
-    check_session(session)
+    with torch.inference_mode():
+        x = plain(1)
+    compile(f)(x)
+    yield x, x.shape
 
 
 def test_out_resizes_a_view_after_set_of_its_base():
@@ -116,15 +114,13 @@ def test_out_resizes_a_view_after_set_of_its_base():
     ],
     ids=["input", "intermediate", "view", "twice", "as another"],
 )
-def test_new_elements_of_resize_in_deterministic_mode(grow, dtype):
-    def session(compile):
-        compiled = compile(grow)
-        before = torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(True)
-        try:
-            x = plain(4).to(dtype)
-            yield compiled(x), x
-        finally:
-            torch.use_deterministic_algorithms(before)
-
-    check_session(session)
+@session
+def test_new_elements_of_resize_in_deterministic_mode(compile, grow, dtype):
+    compiled = compile(grow)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        x = plain(4).to(dtype)
+        yield compiled(x), x
+    finally:
+        torch.use_deterministic_algorithms(before)

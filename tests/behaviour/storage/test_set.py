@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+    session,
+)
 from tests.behaviour.storage.common import SETS, _session
 
 
@@ -31,20 +42,18 @@ def test_an_input_written_before_and_after_set():
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("used", [True, False])
-def test_a_leaf_set_to_a_part_of_its_own_storage(mode, used):
+@session
+def test_a_leaf_set_to_a_part_of_its_own_storage(compile, mode, used):
     def f(x):
         with mode():
             x.set_(x, 0, ())
         return x
 
-    def session(compile):
-        x = leaf(1)
-        alive = x * 2 if used else None
-        out = attempt(lambda: compile(f)(x))
-        yield out, x
-        yield attempt_later(lambda: torch.autograd.grad(out, x)), alive is None
-
-    check_session(session)
+    x = leaf(1)
+    alive = x * 2 if used else None
+    out = attempt(lambda: compile(f)(x))
+    yield out, x
+    yield attempt_later(lambda: torch.autograd.grad(out, x)), alive is None
 
 
 def test_a_leaf_set_to_itself():

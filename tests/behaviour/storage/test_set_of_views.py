@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain, write
+from tests.behaviour.harness import (
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+    session,
+    write,
+)
 from tests.behaviour.storage.common import _session
 
 
@@ -29,22 +40,20 @@ def doubles(tensor):
     "view", [lambda x: x[0], lambda x: x.view(-1), lambda x: x.t(), lambda x: x.unbind()[0], lambda x: x.detach()]
 )
 @pytest.mark.parametrize("source", [lambda y: (y,), lambda y: (y.untyped_storage(), 0, (2,), (1,)), lambda y: ()])
-def test_the_caller_writes_a_view_of_a_leaf_after_set_of_the_view(view, source, change):
+@session
+def test_the_caller_writes_a_view_of_a_leaf_after_set_of_the_view(compile, view, source, change):
     def function(x, y):
         seen = view(x)
         with torch.no_grad():
             seen.set_(*source(y))
         return seen
 
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            x, y = leaf(2, 3), plain(2, 3)
-            seen = compiled(x, y)
-            yield x, y, seen
-            yield attempt_later(lambda seen=seen: change(seen)), x, y, seen
-
-    check_session(session)
+    compiled = compile(function)
+    for _ in range(2):
+        x, y = leaf(2, 3), plain(2, 3)
+        seen = compiled(x, y)
+        yield x, y, seen
+        yield attempt_later(lambda seen=seen: change(seen)), x, y, seen
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -66,7 +75,8 @@ def test_a_view_of_another_dtype_of_an_argument_that_is_then_set(shape, written)
 @pytest.mark.parametrize("reshape", [lambda x: x.t_(), lambda x: x.unsqueeze_(0)], ids=["t_", "unsqueeze_"])
 @pytest.mark.parametrize("source", [lambda x: x, lambda x: x.detach(), lambda x: torch.ones(2, 2)])
 @pytest.mark.parametrize("returned", [0, 1])
-def test_set_of_a_view_whose_base_was_written_and_reshaped(write, reshape, source, returned):
+@session
+def test_set_of_a_view_whose_base_was_written_and_reshaped(compile, write, reshape, source, returned):
     """It becomes part of the history of its base, too: torch has no derivative of it."""
 
     def f(x, y):
@@ -75,21 +85,19 @@ def test_set_of_a_view_whose_base_was_written_and_reshaped(write, reshape, sourc
         y.set_(source(x))
         return (x, y)[returned]
 
-    def session(compile):
-        root = leaf(2, 2)
-        x = root.clone()
-        y = x.t()
-        out = compile(f)(x, y)
-        yield out, x, y
-        yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
-
-    check_session(session)
+    root = leaf(2, 2)
+    x = root.clone()
+    y = x.t()
+    out = compile(f)(x, y)
+    yield out, x, y
+    yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
 
 
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[1:], lambda x: x.unsqueeze(0)[:, 1:]])
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_a_view_of_a_leaf_that_is_set_and_used_only_afterwards(view, grad, size):
+@session
+def test_a_view_of_a_leaf_that_is_set_and_used_only_afterwards(compile, view, grad, size):
     def f(x, y):
         with torch.set_grad_enabled(grad):
             v = view(x)
@@ -97,14 +105,11 @@ def test_a_view_of_a_leaf_that_is_set_and_used_only_afterwards(view, grad, size)
             x.set_(y[:size].clone())
         return v, x * 2
 
-    def session(compile):
-        x = torch.empty(0).set_(plain(5).untyped_storage(), 0, (3,), (2,)).requires_grad_()
-        v, y = compile(f)(x, plain(4, seed=1))
-        yield v, x, y
-        yield attempt_later(lambda: y.sum().backward()), x.grad
-        yield attempt_later(lambda: v.sum().backward()), x.grad
-
-    check_session(session)
+    x = torch.empty(0).set_(plain(5).untyped_storage(), 0, (3,), (2,)).requires_grad_()
+    v, y = compile(f)(x, plain(4, seed=1))
+    yield v, x, y
+    yield attempt_later(lambda: y.sum().backward()), x.grad
+    yield attempt_later(lambda: v.sum().backward()), x.grad
 
 
 def test_a_view_of_a_leaf_that_is_set_in_inference_mode():
@@ -124,7 +129,8 @@ def test_a_view_of_a_leaf_that_is_set_in_inference_mode():
         check_session(_session(body, lambda: given(leaf(1, 1)), [lambda: plain(1, 1)]))
 
 
-def test_a_view_of_an_intermediate_that_is_set_to_a_smaller_storage_and_written():
+@session
+def test_a_view_of_an_intermediate_that_is_set_to_a_smaller_storage_and_written(compile):
     def f(x, y):
         v = x * 2
         part = v.unsqueeze(0)
@@ -132,14 +138,11 @@ def test_a_view_of_an_intermediate_that_is_set_to_a_smaller_storage_and_written(
         v.zero_()
         return part * 3, v
 
-    def session(compile):
-        x, y = leaf(3), plain(2, seed=1)
-        outputs = attempt(lambda: compile(f)(x, y))
-        yield outputs, x, y
-        for out in outputs:
-            yield attempt_later(lambda: torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True))  # noqa: B023
-
-    check_session(session)
+    x, y = leaf(3), plain(2, seed=1)
+    outputs = attempt(lambda: compile(f)(x, y))
+    yield outputs, x, y
+    for out in outputs:
+        yield attempt_later(lambda: torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True))  # noqa: B023
 
 
 def test_a_view_of_a_view_that_is_then_set():
@@ -164,7 +167,8 @@ def test_a_view_of_a_view_that_is_then_set():
 @pytest.mark.parametrize("to", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3)), lambda x: x.unsqueeze_(0)])
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x * 2], ids=["t", "more", "*"])
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_leaf_view_is_viewed_after_its_base_is_set_again_in_each_call(grad, view, to, calls):
+@session
+def test_a_leaf_view_is_viewed_after_its_base_is_set_again_in_each_call(compile, grad, view, to, calls):
     """The second time only the version that both count shows that the base moved."""
 
     def f(x, y):
@@ -172,16 +176,13 @@ def test_a_leaf_view_is_viewed_after_its_base_is_set_again_in_each_call(grad, vi
             to(x)
         return view(y)
 
-    def session(compile):
-        x = torch.tensor(1.0)
-        y = x.t().requires_grad_()
-        g = compile(f)
-        for _ in range(calls):
-            out = g(x, y)
-            out.sum().backward()
-            yield out, y.grad.clone()
-
-    check_session(session)
+    x = torch.tensor(1.0)
+    y = x.t().requires_grad_()
+    g = compile(f)
+    for _ in range(calls):
+        out = g(x, y)
+        out.sum().backward()
+        yield out, y.grad.clone()
 
 
 def test_set_of_a_view_whose_base_moved():
@@ -210,7 +211,8 @@ def test_set_of_a_view_whose_base_moved():
         check(body, made, backward=None)
 
 
-def test_a_write_to_a_view_that_was_made_before_set_of_its_base():
+@session
+def test_a_write_to_a_view_that_was_made_before_set_of_its_base(compile):
     """Behind it is a derivative that torch does not have."""
 
     def f(x):
@@ -220,10 +222,7 @@ def test_a_write_to_a_view_that_was_made_before_set_of_its_base():
         view.zero_()
         return part
 
-    def session(compile):
-        x = leaf(1)
-        y = compile(f)(x)
-        yield y
-        yield attempt_later(lambda: y.sum().backward()), x.grad
-
-    check_session(session)
+    x = leaf(1)
+    y = compile(f)(x)
+    yield y
+    yield attempt_later(lambda: y.sum().backward()), x.grad

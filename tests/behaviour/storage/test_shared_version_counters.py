@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain, write
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain, session, write
 from tests.behaviour.shared import same, view_of_leaf, view_of_non_leaf
 
 
@@ -140,49 +140,46 @@ def test_a_moved_alias_shares_its_counter_where_an_argument_is_a_number(calls):
     check(written_between, calls, 1)
 
 
-def test_two_written_arguments_that_share_a_version_counter():
+@session
+def test_two_written_arguments_that_share_a_version_counter(compile):
     def function(v, w, x):
         y = x * w
         v.zero_()
         w.add_(1)
         return y
 
-    def session(compile):
-        compiled = compile(function)
-        for ties in (False, False, False, True, False):
-            w = plain(2)
-            v = w.detach() if ties else plain(2)
-            v.data = plain(2, seed=1)
-            x = leaf(2, seed=2)
-            y = compiled(v, w, x)
-            yield y, v, w
-            yield attempt_later(lambda y=y, x=x: torch.autograd.grad(y.sum(), x))
-
-    check_session(session)
+    compiled = compile(function)
+    for ties in (False, False, False, True, False):
+        w = plain(2)
+        v = w.detach() if ties else plain(2)
+        v.data = plain(2, seed=1)
+        x = leaf(2, seed=2)
+        y = compiled(v, w, x)
+        yield y, v, w
+        yield attempt_later(lambda y=y, x=x: torch.autograd.grad(y.sum(), x))
 
 
-def test_an_alias_assigned_data_in_one_call_is_written_in_the_next():
+@session
+def test_an_alias_assigned_data_in_one_call_is_written_in_the_next(compile):
     def function(w, x):
         y = Keeps.apply(x)
         w.zero_()
         w.data = y
         return y
 
-    def session(compile):
-        compiled = compile(function)
-        x = leaf(2)
-        w = x.detach()
-        for _ in range(4):
-            y = compiled(w, x)
-            yield y, x, w
-            yield attempt_later(lambda y=y: torch.autograd.grad(y.sum(), x))
-
-    check_session(session)
+    compiled = compile(function)
+    x = leaf(2)
+    w = x.detach()
+    for _ in range(4):
+        y = compiled(w, x)
+        yield y, x, w
+        yield attempt_later(lambda y=y: torch.autograd.grad(y.sum(), x))
 
 
 @pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.set_(torch.ones(2))])
 @pytest.mark.parametrize("grad", [False, True])
-def test_an_in_place_reshape_of_an_alias_counts_one_version(change, grad):
+@session
+def test_an_in_place_reshape_of_an_alias_counts_one_version(compile, change, grad):
     """Once more than that, and a view made in between would look for its history where there is none."""
 
     def f(x, y):
@@ -191,17 +188,15 @@ def test_an_in_place_reshape_of_an_alias_counts_one_version(change, grad):
         x.data = plain(4)
         return view
 
-    def session(compile):
-        root = leaf(2, 3)
-        x = root * 1 if grad else root
-        y = x.detach()
-        view = compile(f)(x, y)
-        yield attempt_later(lambda: view.sum().backward()), root.grad
-
-    check_session(session)
+    root = leaf(2, 3)
+    x = root * 1 if grad else root
+    y = x.detach()
+    view = compile(f)(x, y)
+    yield attempt_later(lambda: view.sum().backward()), root.grad
 
 
-def test_a_detached_alias_shares_the_version_counter_of_a_moved_argument():
+@session
+def test_a_detached_alias_shares_the_version_counter_of_a_moved_argument(compile):
     def before(x, y):
         x.data = y
         return x.detach()
@@ -211,17 +206,14 @@ def test_a_detached_alias_shares_the_version_counter_of_a_moved_argument():
         v.data = y
         return v
 
-    def session(compile):
-        for body in (before, after):
-            root, y = leaf(3), plain(3, seed=1)
-            with torch.no_grad():
-                x = root[:3]
-            v = compile(body)(x, y)
-            yield v, x, y
-            v.zero_()
-            yield v, y, attempt_later(lambda: x.is_leaf)  # noqa: B023
-
-    check_session(session)
+    for body in (before, after):
+        root, y = leaf(3), plain(3, seed=1)
+        with torch.no_grad():
+            x = root[:3]
+        v = compile(body)(x, y)
+        yield v, x, y
+        v.zero_()
+        yield v, y, attempt_later(lambda: x.is_leaf)  # noqa: B023
 
 
 class _SumAndFirst(torch.autograd.Function):
@@ -239,25 +231,23 @@ class _SumAndFirst(torch.autograd.Function):
 @pytest.mark.parametrize("part", [lambda x: x.view(3), torch.detach], ids=["view", "detached"])
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("moves", ["part", "whole"])
-def test_the_result_of_a_custom_function_shares_its_counter_with_a_set_tensor(part, inside, moves):
+@session
+def test_the_result_of_a_custom_function_shares_its_counter_with_a_set_tensor(compile, part, inside, moves):
     def f(x, y):
         x = x * 2 if inside else x
         v = part(x)
         (v if moves == "part" else x).set_()
         return _SumAndFirst.apply(v, y)[1], x
 
-    def session(compile):
-        x, y = leaf(3) * 1, leaf(0 if moves == "part" else 3)
-        out = compile(f)(x, y)
-        yield out, x, y
-        yield attempt_later(lambda: write(out[1])), x
-        yield (
-            isinstance(attempt_later(lambda: out[0].is_leaf), Raised),
-            isinstance(attempt_later(lambda: write(out[0])), Raised),
-            x,
-        )
-
-    check_session(session)
+    x, y = leaf(3) * 1, leaf(0 if moves == "part" else 3)
+    out = compile(f)(x, y)
+    yield out, x, y
+    yield attempt_later(lambda: write(out[1])), x
+    yield (
+        isinstance(attempt_later(lambda: out[0].is_leaf), Raised),
+        isinstance(attempt_later(lambda: write(out[0])), Raised),
+        x,
+    )
 
 
 def _swapped(a, part, z):
@@ -278,44 +268,40 @@ def _swapped(a, part, z):
     ids=["data of the part", "data of the whole", "part set", "whole set", "swapped"],
 )
 @pytest.mark.parametrize("grad", [False, True])
-def test_an_alias_made_inside_shares_its_version_counter_after_a_move(part, leave, grad):
+@session
+def test_an_alias_made_inside_shares_its_version_counter_after_a_move(compile, part, leave, grad):
     def f(x, z):
         a = (x if grad else x.detach()) * 2
         p = part(a)
         leave(a, p, z)
         return a, p
 
-    def session(compile):
-        w = leaf(3)
-        out = attempt(lambda: compile(f)(leaf(3), plain(3)))
-        yield out
-        for written in out if isinstance(out, tuple) else ():
-            products = [t * w for t in out]
-            yield attempt_later(lambda t=written: write(t)), out
-            for y in products:
-                yield attempt_later(lambda y=y: backward([y], inputs=[w])), w
-
-    check_session(session)
+    w = leaf(3)
+    out = attempt(lambda: compile(f)(leaf(3), plain(3)))
+    yield out
+    for written in out if isinstance(out, tuple) else ():
+        products = [t * w for t in out]
+        yield attempt_later(lambda t=written: write(t)), out
+        for y in products:
+            yield attempt_later(lambda y=y: backward([y], inputs=[w])), w
 
 
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("written", ["argument", "alias", "alias of the alias", "first alias"])
 @pytest.mark.parametrize("data", [lambda v: v.clone(), lambda v: v * 2, lambda v: v.t().clone()])
-def test_a_moved_alias_is_saved_and_shares_the_version_counter_of_the_argument(calls, written, data):
+@session
+def test_a_moved_alias_is_saved_and_shares_the_version_counter_of_the_argument(compile, calls, written, data):
     def f(x):
         alias = x.detach()
         alias.data = data(alias)
         return alias, alias * x
 
-    def session(compile):
-        x = leaf(2, 2)
-        compiled = compile(f)
-        results = [compiled(x) for _ in range(calls)]
-        alias = results[-1][0]
-        target = {"argument": x.detach(), "alias": alias, "alias of the alias": alias.detach()}
-        target.get(written, results[0][0]).add_(1)
-        yield x, results
-        for _, out in results:
-            yield attempt_later(lambda out=out: torch.autograd.grad(out, x, torch.ones_like(out)))
-
-    check_session(session)
+    x = leaf(2, 2)
+    compiled = compile(f)
+    results = [compiled(x) for _ in range(calls)]
+    alias = results[-1][0]
+    target = {"argument": x.detach(), "alias": alias, "alias of the alias": alias.detach()}
+    target.get(written, results[0][0]).add_(1)
+    yield x, results
+    for _, out in results:
+        yield attempt_later(lambda out=out: torch.autograd.grad(out, x, torch.ones_like(out)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, check, given, leaf, plain, session
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
@@ -18,7 +18,8 @@ GROWS = {
 @pytest.mark.parametrize("grow", GROWS.values(), ids=GROWS)
 @pytest.mark.parametrize("later", [True, False], ids=["parts made later", "parts made before"])
 @pytest.mark.parametrize("through", [0, 2], ids=["freed", "shrunk"])
-def test_parts_of_a_tensor_whose_storage_is_too_small_for_it(through, later, grow):
+@session
+def test_parts_of_a_tensor_whose_storage_is_too_small_for_it(compile, through, later, grow):
     """What they were cut from no graph can hold."""
 
     def f(x):
@@ -34,13 +35,10 @@ def test_parts_of_a_tensor_whose_storage_is_too_small_for_it(through, later, gro
         second.add_(first)
         return y, first * 5, second.clone()
 
-    def session(compile):
-        compiled = compile(f)
-        for seed in (0, 1):
-            x = plain(3, dtype=torch.bfloat16, seed=seed)
-            yield compiled(x), x.untyped_storage().nbytes(), x.as_strided((2,), (1,))
-
-    check_session(session)
+    compiled = compile(f)
+    for seed in (0, 1):
+        x = plain(3, dtype=torch.bfloat16, seed=seed)
+        yield compiled(x), x.untyped_storage().nbytes(), x.as_strided((2,), (1,))
 
 
 VIEWS = {
@@ -71,38 +69,34 @@ ON = {
 @pytest.mark.parametrize("nbytes", [0, 4, 8, 12])
 @pytest.mark.parametrize("on", ON.values(), ids=ON)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_a_view_of_a_tensor_whose_storage_is_too_small_for_it(view, on, nbytes, grad):
+@session
+def test_a_view_of_a_tensor_whose_storage_is_too_small_for_it(compile, view, on, nbytes, grad):
     def f(x):
         t = on(x)
         t.untyped_storage().resize_(nbytes)
         return t, view(t)
 
-    def session(compile):
-        compiled = compile(f)
-        for seed in (0, 1):
-            x = leaf(4, seed=seed) * 1 if grad else plain(4, seed=seed)
-            found = attempt(lambda x=x: compiled(x))
-            if not isinstance(found, tuple):
-                yield found
-                continue
-            views = [found[1]] if isinstance(found[1], torch.Tensor) else found[1]
-            yield [(v.shape, v.stride(), v.storage_offset(), v.requires_grad) for v in (found[0], *views)]
-
-    check_session(session)
+    compiled = compile(f)
+    for seed in (0, 1):
+        x = leaf(4, seed=seed) * 1 if grad else plain(4, seed=seed)
+        found = attempt(lambda x=x: compiled(x))
+        if not isinstance(found, tuple):
+            yield found
+            continue
+        views = [found[1]] if isinstance(found[1], torch.Tensor) else found[1]
+        yield [(v.shape, v.stride(), v.storage_offset(), v.requires_grad) for v in (found[0], *views)]
 
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x.view_as(x), lambda x: x.data])
-def test_an_alias_of_an_argument_whose_storage_was_freed(view, grad):
-    def session(compile):
-        x = leaf(4) * 1 if grad else plain(4)
-        _free(x)
-        y = compile(lambda x: view(x))(x)
-        yield y.shape, y.requires_grad, y.untyped_storage().nbytes()
-        _allocate(x, plain(4, seed=1))
-        yield y
-
-    check_session(session)
+@session
+def test_an_alias_of_an_argument_whose_storage_was_freed(compile, view, grad):
+    x = leaf(4) * 1 if grad else plain(4)
+    _free(x)
+    y = compile(lambda x: view(x))(x)
+    yield y.shape, y.requires_grad, y.untyped_storage().nbytes()
+    _allocate(x, plain(4, seed=1))
+    yield y
 
 
 def _resized_by_op(x):
@@ -139,21 +133,19 @@ PARTS = {
 @pytest.mark.parametrize("begins", ["leaf", "no leaf"])
 @pytest.mark.parametrize("given", ["view", "view and base"])
 @pytest.mark.parametrize("part", PARTS)
-def test_the_grad_fn_of_a_view_written_under_no_grad_whose_storage_is_resized(part, given, begins, resize):
+@session
+def test_the_grad_fn_of_a_view_written_under_no_grad_whose_storage_is_resized(compile, part, given, begins, resize):
     def f(v, x):
         with torch.no_grad():
             v.mul_(2)
         resize(v)
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            x = leaf(4) if begins == "leaf" else leaf(4) * 1
-            v = PARTS[part](x)
-            compiled(v, x if given == "view and base" else None)
-            yield attempt(lambda v=v: str(v.grad_fn)[:12]), v._version, x.untyped_storage().nbytes()
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        x = leaf(4) if begins == "leaf" else leaf(4) * 1
+        v = PARTS[part](x)
+        compiled(v, x if given == "view and base" else None)
+        yield attempt(lambda v=v: str(v.grad_fn)[:12]), v._version, x.untyped_storage().nbytes()
 
 
 @pytest.fixture(params=CHANGES.values(), ids=CHANGES)
@@ -166,7 +158,8 @@ def change(request: pytest.FixtureRequest):
     "change", [lambda v: v.t_(), lambda v: v.unsqueeze_(0), lambda v: v.as_strided_((5,), (1,), 0), lambda v: v]
 )
 @pytest.mark.parametrize("nbytes", [0, 4])
-def test_a_view_reshaped_in_place_whose_storage_is_then_shrunk(kind, change, nbytes):
+@session
+def test_a_view_reshaped_in_place_whose_storage_is_then_shrunk(compile, kind, change, nbytes):
     def f(x):
         x.untyped_storage().resize_(24)
         with torch.no_grad():
@@ -175,13 +168,10 @@ def test_a_view_reshaped_in_place_whose_storage_is_then_shrunk(kind, change, nby
         x.untyped_storage().resize_(nbytes)
         return v
 
-    def session(compile):
-        x = torch.empty(0).set_(plain(2).untyped_storage(), 0, (2,), (1,))
-        x = x[:] if kind == "view" else x.requires_grad_(kind == "leaf")
-        y = compile(f)(x)
-        yield y.shape, y.stride(), y._base is x, y._base is x._base, y.untyped_storage().nbytes()
-
-    check_session(session)
+    x = torch.empty(0).set_(plain(2).untyped_storage(), 0, (2,), (1,))
+    x = x[:] if kind == "view" else x.requires_grad_(kind == "leaf")
+    y = compile(f)(x)
+    yield y.shape, y.stride(), y._base is x, y._base is x._base, y.untyped_storage().nbytes()
 
 
 def test_a_view_reshaped_in_place_whose_storage_is_then_freed():
@@ -276,7 +266,8 @@ def test_a_view_whose_storage_was_freed_and_another_view_that_is_written(grown):
     check(f, make)
 
 
-def test_a_backward_that_reads_beyond_a_storage_is_eagers_error():
+@session
+def test_a_backward_that_reads_beyond_a_storage_is_eagers_error(compile):
     def f(x):
         with torch.no_grad():
             v = x.t()
@@ -285,9 +276,6 @@ def test_a_backward_that_reads_beyond_a_storage_is_eagers_error():
         part.as_strided((1,), (0,), 1).zero_()
         return part
 
-    def session(compile):
-        y = compile(f)(leaf(1))
-        raised = attempt(lambda: y.backward(torch.ones_like(y)))
-        yield raised.type
-
-    check_session(session)
+    y = compile(f)(leaf(1))
+    raised = attempt(lambda: y.backward(torch.ones_like(y)))
+    yield raised.type

@@ -7,20 +7,18 @@ import torch
 import torch.nn.functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check, check_session, given, leaf, plain
+from tests.behaviour.harness import check, check_session, given, leaf, plain, session
 
 
-def test_an_argument_that_out_resizes_is_then_freed():
+@session
+def test_an_argument_that_out_resizes_is_then_freed(compile):
     def f(x):
         torch.cumsum(torch.ones(5), 0, out=x)
         x.untyped_storage().resize_(0)
 
-    def session(compile):
-        x = torch.zeros(())
-        compile(f)(x)
-        yield x.shape, x.stride(), x.untyped_storage().nbytes()
-
-    check_session(session)
+    x = torch.zeros(())
+    compile(f)(x)
+    yield x.shape, x.stride(), x.untyped_storage().nbytes()
 
 
 @pytest.mark.parametrize("nbytes", [0, 4, 64])
@@ -47,27 +45,26 @@ def test_the_storage_of_assigned_data_made_inside_is_resized(nbytes):
 
 @pytest.mark.parametrize("nbytes", [0, 4])
 @pytest.mark.parametrize("window", [lambda x: x.t(), lambda x: x.detach()], ids=["view", "alias"])
-def test_a_view_that_out_resizes_on_a_storage_that_is_then_shrunk(window, nbytes):
+@session
+def test_a_view_that_out_resizes_on_a_storage_that_is_then_shrunk(compile, window, nbytes):
     def f(x, y):
         v = window(x)
         torch.neg(y, out=v)
         torch.ops.inductor.resize_storage_bytes_.default(x, nbytes)
         return v
 
-    def session(compile):
-        x, y = torch.tensor(3.0), plain(2)
-        v = compile(f)(x, y)
-        yield x.untyped_storage().nbytes(), v.shape, v.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-        v.untyped_storage().resize_(8)
-        v.fill_(2.0)
-        yield x, v
-
-    check_session(session)
+    x, y = torch.tensor(3.0), plain(2)
+    v = compile(f)(x, y)
+    yield x.untyped_storage().nbytes(), v.shape, v.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    v.untyped_storage().resize_(8)
+    v.fill_(2.0)
+    yield x, v
 
 
 @pytest.mark.parametrize("nbytes", [0, 8, 16])
 @pytest.mark.parametrize("write", [True, False])
-def test_a_result_whose_storage_was_freed_and_allocated_again_and_then_resized(nbytes, write):
+@session
+def test_a_result_whose_storage_was_freed_and_allocated_again_and_then_resized(compile, nbytes, write):
     def f(x):
         y = x * 2
         torch.ops.inductor.resize_storage_bytes_.default(y, 0)
@@ -77,17 +74,15 @@ def test_a_result_whose_storage_was_freed_and_allocated_again_and_then_resized(n
         torch.ops.inductor.resize_storage_bytes_.default(y, nbytes)
         return (y, z.zero_() if write else z)
 
-    def session(compile):
-        y, z = compile(f)(plain(4))
-        yield y.untyped_storage().nbytes(), y[: nbytes // 4], z
-
-    check_session(session)
+    y, z = compile(f)(plain(4))
+    yield y.untyped_storage().nbytes(), y[: nbytes // 4], z
 
 
 @pytest.mark.parametrize("write", [lambda y: y.zero_(), lambda y: y.add_(1), lambda y: None])
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("part", [lambda y: y[0], lambda y: y[1:, 1], lambda y: y[:, ::2]], ids=["row", "low", "gaps"])
-def test_memory_around_an_intermediate_that_is_set_to_a_part_of_itself(part, inside, write):
+@session
+def test_memory_around_an_intermediate_that_is_set_to_a_part_of_itself(compile, part, inside, write):
     """The part is computed by itself, and would lie alone in memory."""
 
     def f(x):
@@ -96,14 +91,11 @@ def test_memory_around_an_intermediate_that_is_set_to_a_part_of_itself(part, ins
         write(y)
         return y.as_strided((1, 3), (0, 1)) if inside else y
 
-    def session(compile):
-        y = compile(f)(torch.arange(1.0, 41.0).as_strided((3, 3), (4, 12)))
-        around = y.as_strided((1, 3), (0, 1)) if not inside else y
-        yield y, around
-        around.add_(1)
-        yield y, around
-
-    check_session(session)
+    y = compile(f)(torch.arange(1.0, 41.0).as_strided((3, 3), (4, 12)))
+    around = y.as_strided((1, 3), (0, 1)) if not inside else y
+    yield y, around
+    around.add_(1)
+    yield y, around
 
 
 _SUMMANDS_STAY = {
@@ -133,24 +125,23 @@ _TAKE = {
 @pytest.mark.parametrize("loss", _LOSSES.values(), ids=_LOSSES)
 @pytest.mark.parametrize("shape", [(3, 2), (2, 1), (1, 1), (0, 2)])
 @pytest.mark.parametrize("make", [leaf, plain])
-def test_the_storage_size_of_the_result_of_a_loss(make, shape, loss, take):
+@session
+def test_the_storage_size_of_the_result_of_a_loss(compile, make, shape, loss, take):
     def f(x, y, w):
         v = loss(x, y)
         take(w, v)
         return v.untyped_storage().nbytes(), v
 
-    def session(compile):
-        w = plain(3)
-        size, v = compile(f)(make(*shape), plain(*shape, seed=1), w)
-        yield size, w.untyped_storage().nbytes(), v, w
-
-    check_session(session)
+    w = plain(3)
+    size, v = compile(f)(make(*shape), plain(*shape, seed=1), w)
+    yield size, w.untyped_storage().nbytes(), v, w
 
 
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("loss", _SUMMANDS_STAY.values(), ids=_SUMMANDS_STAY)
-def test_the_summands_behind_the_result_of_a_loss_are_read(loss, inside, write):
+@session
+def test_the_summands_behind_the_result_of_a_loss_are_read(compile, loss, inside, write):
     def f(x, y, w):
         v = loss(x, y)
         if write:
@@ -158,12 +149,9 @@ def test_the_summands_behind_the_result_of_a_loss_are_read(loss, inside, write):
         w.set_(v)
         return v.as_strided((2, 2), (2, 1), 1) if inside else v
 
-    def session(compile):
-        w = plain(3)
-        v = compile(f)(plain(3, 2), plain(3, 2, seed=1), w)
-        yield v, w.as_strided((6,), (1,))
-
-    check_session(session)
+    w = plain(3)
+    v = compile(f)(plain(3, 2), plain(3, 2, seed=1), w)
+    yield v, w.as_strided((6,), (1,))
 
 
 @pytest.mark.parametrize("loss", [k for k in _LOSSES if k != "each square"])
@@ -208,7 +196,8 @@ def test_a_storage_of_no_whole_number_of_elements(dtype, sizes, made):
 
 
 @pytest.mark.parametrize("nbytes", [5, 37])
-def test_a_write_as_bytes_to_a_storage_of_no_whole_number_of_elements(nbytes):
+@session
+def test_a_write_as_bytes_to_a_storage_of_no_whole_number_of_elements(compile, nbytes):
     def f(x):
         x.untyped_storage().resize_(nbytes)
         end = _bytes_of(x, 4, nbytes).fill_(7)
@@ -216,13 +205,10 @@ def test_a_write_as_bytes_to_a_storage_of_no_whole_number_of_elements(nbytes):
         x.untyped_storage().resize_(nbytes - 1)
         return end[:-1].clone(), x.as_strided((1,), (1,), 0)
 
-    def session(compile):
-        x = plain(2, 4)
-        result = compile(f)(x)
-        yield result, x.untyped_storage().nbytes()
-        yield _bytes_of(x, 0, nbytes - 1)
-
-    check_session(session)
+    x = plain(2, 4)
+    result = compile(f)(x)
+    yield result, x.untyped_storage().nbytes()
+    yield _bytes_of(x, 0, nbytes - 1)
 
 
 @pytest.mark.parametrize("nbytes", [4, 17])

@@ -18,27 +18,26 @@ from tests.behaviour.harness import (
     given,
     leaf,
     plain,
+    session,
 )
 from tests.behaviour.wrappers import Tagged, tagged, two
 
 
-def test_retain_grad_of_an_argument_after_it_was_swapped():
+@session
+def test_retain_grad_of_an_argument_after_it_was_swapped(compile):
     def function(x):
         made = x * 2
         torch.utils.swap_tensors(x, made)
         x.retain_grad()
         return made * 2, x * 3
 
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            root = leaf(3)
-            x = root * 1
-            results = attempt(lambda x=x: compiled(x))
-            yield root, x, results
-            yield attempt_later(lambda results=results: sum(results).sum().backward()), root, x.grad
-
-    check_session(session)
+    compiled = compile(function)
+    for _ in range(2):
+        root = leaf(3)
+        x = root * 1
+        results = attempt(lambda x=x: compiled(x))
+        yield root, x, results
+        yield attempt_later(lambda results=results: sum(results).sum().backward()), root, x.grad
 
 
 @pytest.mark.parametrize(
@@ -46,34 +45,30 @@ def test_retain_grad_of_an_argument_after_it_was_swapped():
     [lambda x: x.imag.zero_(), lambda x: torch.view_as_real(x).zero_(), lambda x: x[0].imag.zero_(), lambda x: x.imag],
     ids=["imag", "view_as_real", "part", "kept"],
 )
-def test_an_argument_is_swapped_with_itself_after_a_part_was_written(use):
+@session
+def test_an_argument_is_swapped_with_itself_after_a_part_was_written(compile, use):
     def f(x):
         use(x)
         torch.utils.swap_tensors(x, x)
         return x
 
-    def session(compile):
-        x = plain(2, 2, dtype=torch.complex64) * 2
-        found = attempt(lambda: compile(f)(x))
-        yield "raised" if isinstance(found, Raised) else found
-
-    check_session(session)
+    x = plain(2, 2, dtype=torch.complex64) * 2
+    found = attempt(lambda: compile(f)(x))
+    yield "raised" if isinstance(found, Raised) else found
 
 
 @pytest.mark.parametrize("kept", ["swapped", "made"])
-def test_retain_grad_inside_of_a_swapped_tensor(kept):
+@session
+def test_retain_grad_inside_of_a_swapped_tensor(compile, kept):
     def f(x):
         y = x.detach() if kept == "swapped" else x * 2
         torch.utils.swap_tensors(x, y)
         (y if kept == "swapped" else x).retain_grad()
         return y * 3
 
-    def session(compile):
-        x = leaf(2) * 1
-        attempt(lambda: compile(f)(x))
-        yield x.retains_grad, x
-
-    check_session(session)
+    x = leaf(2) * 1
+    attempt(lambda: compile(f)(x))
+    yield x.retains_grad, x
 
 
 GOES = {
@@ -108,20 +103,18 @@ def test_a_written_view_is_swapped(view, goes, other, first):
 
 
 @pytest.mark.parametrize("with_argument", [True, False], ids=["argument", "result"])
-def test_the_values_of_a_jagged_tensor_were_swapped(with_argument):
+@session
+def test_the_values_of_a_jagged_tensor_were_swapped(compile, with_argument):
     def f(x, y):
         other = y if with_argument else y * 2
         torch.utils.swap_tensors(x, other)
         return torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 0, 1]))
 
-    def session(compile):
-        x, y = plain(1, 4), plain(2, 3)
-        made = compile(f)(x, y)
-        yield x, y, made._values, made._values is x
-        x.add_(1)
-        yield x, y, made._values
-
-    check_session(session)
+    x, y = plain(1, 4), plain(2, 3)
+    made = compile(f)(x, y)
+    yield x, y, made._values, made._values is x
+    x.add_(1)
+    yield x, y, made._values
 
 
 def test_an_argument_swapped_with_a_view_is_then_set():
@@ -138,22 +131,20 @@ def test_an_argument_swapped_with_a_view_is_then_set():
     check(f, make)
 
 
-def test_the_caller_writes_an_intermediate_that_was_swapped_with_an_argument():
+@session
+def test_the_caller_writes_an_intermediate_that_was_swapped_with_an_argument(compile):
     def f(x):
         v = x.clone()
         torch.utils.swap_tensors(x, v)
         return x, torch._foreach_mul([v], 2)
 
-    def session(compile):
-        root = leaf(3)
-        x = root.clone()
-        v, (w,) = compile(f)(x)
-        with torch.no_grad():
-            v.zero_()
-        yield v is x, v, w
-        yield attempt_later(lambda: torch.autograd.grad(w, root, plain(3)))
-
-    check_session(session)
+    root = leaf(3)
+    x = root.clone()
+    v, (w,) = compile(f)(x)
+    with torch.no_grad():
+        v.zero_()
+    yield v is x, v, w
+    yield attempt_later(lambda: torch.autograd.grad(w, root, plain(3)))
 
 
 def test_swap_tensors_of_two_inputs():
@@ -174,23 +165,22 @@ def test_swap_tensors_of_an_input_and_an_intermediate():
     check(f, lambda: given(plain(3), plain(4, seed=1)))
 
 
-def test_swap_tensors_of_an_input_with_a_post_accumulate_grad_hook():
-    def session(compile):
-        x, seen = leaf(3), []
+@session
+def test_swap_tensors_of_an_input_with_a_post_accumulate_grad_hook(compile):
+    x, seen = leaf(3), []
 
-        def f(x):
-            x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
-            y = x * 2
-            torch.utils.swap_tensors(x, x.detach())
-            return y
+    def f(x):
+        x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
+        y = x * 2
+        torch.utils.swap_tensors(x, x.detach())
+        return y
 
-        y = compile(f)(x)
-        yield x, y, attempt(lambda: y.backward(torch.ones(3))), list(seen)
-
-    check_session(session)
+    y = compile(f)(x)
+    yield x, y, attempt(lambda: y.backward(torch.ones(3))), list(seen)
 
 
-def test_swap_tensors_in_inference_mode_of_a_written_view():
+@session
+def test_swap_tensors_in_inference_mode_of_a_written_view(compile):
     def f(x):
         view = x[:1]
         view.zero_()
@@ -198,13 +188,10 @@ def test_swap_tensors_in_inference_mode_of_a_written_view():
             torch.utils.swap_tensors(view, x.topk(1)[0])
         return x * 2
 
-    def session(compile):
-        x = leaf(3)
-        with torch.no_grad():
-            yield compile(f)(x)
-        yield x
-
-    check_session(session)
+    x = leaf(3)
+    with torch.no_grad():
+        yield compile(f)(x)
+    yield x
 
 
 def test_swap_tensors_twice_restores_the_inputs():
@@ -236,31 +223,27 @@ def test_swap_tensors_of_three_inputs_in_a_circle():
     check(f, lambda: given(leaf(3), plain(4), plain(2)))
 
 
-def test_swap_tensors_with_a_view_made_inside_makes_the_argument_a_view():
+@session
+def test_swap_tensors_with_a_view_made_inside_makes_the_argument_a_view(compile):
     def f(x):
         y = (x * 2)[0]
         torch.utils.swap_tensors(x, y)
 
-    def session(compile):
-        x = plain(1)
-        compile(f)(x)
-        made_of_it = x.view(1)
-        yield x, made_of_it
-        yield attempt(lambda: torch.utils.swap_tensors(x, plain(2)))  # which only its base would be kept from
-        yield x
-
-    check_session(session)
+    x = plain(1)
+    compile(f)(x)
+    made_of_it = x.view(1)
+    yield x, made_of_it
+    yield attempt(lambda: torch.utils.swap_tensors(x, plain(2)))  # which only its base would be kept from
+    yield x
 
 
-def test_swap_tensors_poisons_a_leaf_that_was_used():
-    def session(compile):
-        x, y = leaf(3), leaf(3, seed=1)
-        before = x * 3
-        after = compile(lambda x, y: (torch.utils.swap_tensors(x, y), x * 2)[1])(x, y)
-        backward([after])
-        yield after, x, y, attempt_later(lambda: backward([before]))
-
-    check_session(session)
+@session
+def test_swap_tensors_poisons_a_leaf_that_was_used(compile):
+    x, y = leaf(3), leaf(3, seed=1)
+    before = x * 3
+    after = compile(lambda x, y: (torch.utils.swap_tensors(x, y), x * 2)[1])(x, y)
+    backward([after])
+    yield after, x, y, attempt_later(lambda: backward([before]))
 
 
 def test_swap_tensors_poisons_a_leaf_that_the_function_used():
@@ -289,21 +272,20 @@ def test_swap_tensors_poisons_a_leaf_that_the_function_used():
 
 
 @pytest.mark.parametrize("of_leaf", [True, False])
-def test_gradients_of_an_input_that_was_swapped_with_an_intermediate(of_leaf):
+@session
+def test_gradients_of_an_input_that_was_swapped_with_an_intermediate(compile, of_leaf):
     def f(x, y):
         v = x.t() if of_leaf else x * 2
         torch.utils.swap_tensors(v, y)
         return y.clone()
 
-    def session(compile):
-        x, y = leaf(3), plain(3, seed=1)
-        out = compile(f)(x, y)
-        yield out, torch.autograd.grad(out, (x, y), plain(3), allow_unused=True)
-
-    check_session(session)
+    x, y = leaf(3), plain(3, seed=1)
+    out = compile(f)(x, y)
+    yield out, torch.autograd.grad(out, (x, y), plain(3), allow_unused=True)
 
 
-def test_a_reshaped_argument_is_swapped_with_a_view_of_its_alias():
+@session
+def test_a_reshaped_argument_is_swapped_with_a_view_of_its_alias(compile):
     def f(x):
         before = x.detach()
         x.t_()
@@ -313,45 +295,38 @@ def test_a_reshaped_argument_is_swapped_with_a_view_of_its_alias():
         torch.utils.swap_tensors(x, view)
         return between
 
-    def session(compile):
-        root, compiled = leaf(2, 3), compile(f)
-        with torch.no_grad():
-            x = root.t()
-            y = compiled(x)
-        yield y, x, root
-
-    check_session(session)
+    root, compiled = leaf(2, 3), compile(f)
+    with torch.no_grad():
+        x = root.t()
+        y = compiled(x)
+    yield y, x, root
 
 
 @pytest.mark.parametrize("made", [leaf, lambda *shape: leaf(*shape) * 1], ids=["leaf", "non-leaf"])
-def test_a_second_derivative_by_a_swapped_argument(made):
+@session
+def test_a_second_derivative_by_a_swapped_argument(compile, made):
     def f(x, y):
         torch.utils.swap_tensors(x, y)
         return y.exp() * x
 
-    def session(compile):
-        x, y = made(3), plain(3, seed=1)
-        z = compile(f)(x, y)
-        (first,) = torch.autograd.grad(z, y, torch.ones(3, requires_grad=True), create_graph=True)
-        second = torch.autograd.grad(first.sum(), y, allow_unused=True)
-        yield x, y, first, second
-
-    check_session(session)
+    x, y = made(3), plain(3, seed=1)
+    z = compile(f)(x, y)
+    (first,) = torch.autograd.grad(z, y, torch.ones(3, requires_grad=True), create_graph=True)
+    second = torch.autograd.grad(first.sum(), y, allow_unused=True)
+    yield x, y, first, second
 
 
-def test_a_view_that_one_call_wrote_is_swapped_by_another_call():
-    def session(compile):
-        x = leaf(2, 3)
-        a = x / 8
-        v, other = a.t(), plain(3, 2)
-        y = compile(lambda v: v.exp_() * 2)(v)
-        (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-        del y
-        yield attempt(lambda: compile(lambda v, other: torch.utils.swap_tensors(v, other))(v, other))
-        yield a, v, other, first
-        yield torch.autograd.grad(first.sum(), x, allow_unused=True)
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_a_view_that_one_call_wrote_is_swapped_by_another_call(compile):
+    x = leaf(2, 3)
+    a = x / 8
+    v, other = a.t(), plain(3, 2)
+    y = compile(lambda v: v.exp_() * 2)(v)
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    del y
+    yield attempt(lambda: compile(lambda v, other: torch.utils.swap_tensors(v, other))(v, other))
+    yield a, v, other, first
+    yield torch.autograd.grad(first.sum(), x, allow_unused=True)
 
 
 _MADE = {
@@ -392,7 +367,8 @@ def test_swapped_arguments_are_refused_if_one_is_a_wrapper(first, second):
 
 
 @pytest.mark.parametrize("made", ["before", "after"])
-def test_a_wrapper_is_made_inside_of_a_tensor_before_or_after_it_is_swapped(made: str):
+@session
+def test_a_wrapper_is_made_inside_of_a_tensor_before_or_after_it_is_swapped(compile, made: str):
     def f(d):
         x, y = d["x"], d["x"] * 2
         wrapper = Tagged(x, "before") if made == "before" else None
@@ -400,10 +376,7 @@ def test_a_wrapper_is_made_inside_of_a_tensor_before_or_after_it_is_swapped(made
         d["y"] = y
         return wrapper if wrapper is not None else Tagged(x, "after")
 
-    def session(compile):
-        compiled = compile(f)
-        for _ in range(2):
-            d = {"x": plain(3)}
-            yield compiled(d), d
-
-    check_session(session)
+    compiled = compile(f)
+    for _ in range(2):
+        d = {"x": plain(3)}
+        yield compiled(d), d

@@ -9,22 +9,20 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import Raised, attempt, attempt_later, check_session, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, leaf, plain, session
 
 
-def test_swapping_a_view_and_then_a_tensor_that_is_no_view():
+@session
+def test_swapping_a_view_and_then_a_tensor_that_is_no_view(compile):
     def f(x):
         view = x.t()
         torch.utils.swap_tensors(x, x)
         return view * 2
 
-    def session(compile):
-        compiled = compile(f)
-        base = leaf(4)
-        for x in (base.as_strided((2,), (1,)), leaf(2) * 1, base[:2]):
-            yield attempt(lambda x=x: compiled(x))
-
-    check_session(session)
+    compiled = compile(f)
+    base = leaf(4)
+    for x in (base.as_strided((2,), (1,)), leaf(2) * 1, base[:2]):
+        yield attempt(lambda x=x: compiled(x))
 
 
 KEPT = {
@@ -41,19 +39,17 @@ KEPT = {
 
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("after_backward", [True, False], ids=["after a backward", "before one"])
-def test_the_caller_swaps_a_leaf_that_a_graph_may_save(kept, after_backward):
-    def session(compile):
-        compiled = compile(KEPT[kept])
-        for _ in range(2):
-            x, other = leaf(3), plain(3)
-            result = compiled(x)
-            if after_backward:
-                result.sum().backward()
-            found = attempt_later(lambda x=x, other=other: torch.utils.swap_tensors(x, other))
-            yield isinstance(found, Raised)  # the message has a count
-            yield x.detach(), other.detach(), result
-
-    check_session(session)
+@session
+def test_the_caller_swaps_a_leaf_that_a_graph_may_save(compile, kept, after_backward):
+    compiled = compile(KEPT[kept])
+    for _ in range(2):
+        x, other = leaf(3), plain(3)
+        result = compiled(x)
+        if after_backward:
+            result.sum().backward()
+        found = attempt_later(lambda x=x, other=other: torch.utils.swap_tensors(x, other))
+        yield isinstance(found, Raised)  # the message has a count
+        yield x.detach(), other.detach(), result
 
 
 def _keeps_itself(x):
@@ -142,27 +138,26 @@ DONE_SINCE = {
 @pytest.mark.parametrize("done", DONE_SINCE)
 @pytest.mark.parametrize("argument", ARGUMENTS)
 @pytest.mark.parametrize("holds", HELD_BY, ids=lambda f: f.__name__.strip("_"))
-def test_the_graph_of_an_earlier_result_refers_to_an_argument_as_in_eager(holds, argument, done):
+@session
+def test_the_graph_of_an_earlier_result_refers_to_an_argument_as_in_eager(compile, holds, argument, done):
     def f(x):
         torch.utils.swap_tensors(x, x)
         return holds(x)
 
-    def session(compile):
-        compiled, x = compile(f), ARGUMENTS[argument]()
-        v = attempt_later(lambda: compiled(x))
-        if isinstance(v, Raised):  # a leaf that is written under grad
-            yield v
-            return
-        left = DONE_SINCE[done](v, x)
-        del v
-        yield _refused(lambda: compiled(x))
-        del left
-        yield _refused(lambda: torch.utils.swap_tensors(x, x))
-
-    check_session(session)
+    compiled, x = compile(f), ARGUMENTS[argument]()
+    v = attempt_later(lambda: compiled(x))
+    if isinstance(v, Raised):  # a leaf that is written under grad
+        yield v
+        return
+    left = DONE_SINCE[done](v, x)
+    del v
+    yield _refused(lambda: compiled(x))
+    del left
+    yield _refused(lambda: torch.utils.swap_tensors(x, x))
 
 
-def test_arguments_that_a_graph_refers_to_are_freed_one_by_one():
+@session
+def test_arguments_that_a_graph_refers_to_are_freed_one_by_one(compile):
     def f(x, y):
         torch.utils.swap_tensors(x, x)
         with torch.no_grad():
@@ -170,18 +165,16 @@ def test_arguments_that_a_graph_refers_to_are_freed_one_by_one():
             y.add_(1)
         return x.sin() * y.sin()
 
-    def session(compile):
-        x, y = leaf(2) * 2, leaf(2) * 3
-        v = compile(f)(x, y)
-        torch.autograd.grad(v, x, torch.ones_like(v))
-        yield [_refused(lambda t=t: torch.utils.swap_tensors(t, t)) for t in (x, y)]
-        del v
-        yield [_refused(lambda t=t: torch.utils.swap_tensors(t, t)) for t in (x, y)]
-
-    check_session(session)
+    x, y = leaf(2) * 2, leaf(2) * 3
+    v = compile(f)(x, y)
+    torch.autograd.grad(v, x, torch.ones_like(v))
+    yield [_refused(lambda t=t: torch.utils.swap_tensors(t, t)) for t in (x, y)]
+    del v
+    yield [_refused(lambda t=t: torch.utils.swap_tensors(t, t)) for t in (x, y)]
 
 
-def test_a_swapped_argument_that_its_own_history_saves_is_freed():
+@session
+def test_a_swapped_argument_that_its_own_history_saves_is_freed(compile):
     def f(x):
         torch.utils.swap_tensors(x, x)
         x.exp_()
@@ -189,16 +182,13 @@ def test_a_swapped_argument_that_its_own_history_saves_is_freed():
         x.mul_(2)
         return v
 
-    def session(compile):
-        compiled, root = compile(f), leaf(2)
-        x = root * 1
-        mark = weakref.ref(x.untyped_storage())
-        v = compiled(x)
-        del x, v
-        gc.collect()
-        yield mark() is None
-
-    check_session(session)
+    compiled, root = compile(f), leaf(2)
+    x = root * 1
+    mark = weakref.ref(x.untyped_storage())
+    v = compiled(x)
+    del x, v
+    gc.collect()
+    yield mark() is None
 
 
 TAKEN_AS = {
@@ -228,7 +218,8 @@ COMPLEX = {
 @pytest.mark.parametrize("swapped", ["argument", "made inside", "view made inside"])
 @pytest.mark.parametrize("argument", COMPLEX)
 @pytest.mark.parametrize("taken", TAKEN_AS)
-def test_conjugates_and_parts_refer_to_a_swapped_tensor_as_in_eager(taken, argument, swapped, lives):
+@session
+def test_conjugates_and_parts_refer_to_a_swapped_tensor_as_in_eager(compile, taken, argument, swapped, lives):
     def f(x):
         if swapped != "argument":
             x = x * 1
@@ -240,28 +231,24 @@ def test_conjugates_and_parts_refer_to_a_swapped_tensor_as_in_eager(taken, argum
         torch.utils.swap_tensors(x, x)
         return x * 1
 
-    def session(compile):
-        compiled, x = compile(f), COMPLEX[argument](leaf(2, 2, dtype=torch.complex64))
-        for _ in range(2):
-            yield _refused(lambda: compiled(x))
-
-    check_session(session)
+    compiled, x = compile(f), COMPLEX[argument](leaf(2, 2, dtype=torch.complex64))
+    for _ in range(2):
+        yield _refused(lambda: compiled(x))
 
 
-def test_swap_tensors_checks_references_on_every_call():
-    def session(compile):
-        f = compile(lambda x: (torch.utils.swap_tensors(x, x), x.t())[1])
-        x, y = plain(2, 3), plain(3, 2)
-        yield f(x), attempt(lambda: f(x))
-        reference = weakref.ref(y)
-        yield attempt(lambda: f(y)), reference() is y
-
-    check_session(session)
+@session
+def test_swap_tensors_checks_references_on_every_call(compile):
+    f = compile(lambda x: (torch.utils.swap_tensors(x, x), x.t())[1])
+    x, y = plain(2, 3), plain(3, 2)
+    yield f(x), attempt(lambda: f(x))
+    reference = weakref.ref(y)
+    yield attempt(lambda: f(y)), reference() is y
 
 
 @pytest.mark.parametrize("first", ["view", "no view"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_swap_tensors_is_an_error_where_a_view_refers_to_an_argument_that_is_no_view(first, grad):
+@session
+def test_swap_tensors_is_an_error_where_a_view_refers_to_an_argument_that_is_no_view(compile, first, grad):
     """A view of a view holds the base instead."""
 
     def f(x):
@@ -269,14 +256,11 @@ def test_swap_tensors_is_an_error_where_a_view_refers_to_an_argument_that_is_no_
         torch.utils.swap_tensors(x, x)
         return v * 2
 
-    def session(compile):
-        compiled = compile(f)
-        for kind in ("view", "no view", "view") if first == "view" else ("no view", "view", "no view"):
-            x = plain(3).requires_grad_(grad)
-            x = x * 1 if kind == "no view" else x[:]
-            yield attempt(lambda x=x: compiled(x))
-
-    check_session(session)
+    compiled = compile(f)
+    for kind in ("view", "no view", "view") if first == "view" else ("no view", "view", "no view"):
+        x = plain(3).requires_grad_(grad)
+        x = x * 1 if kind == "no view" else x[:]
+        yield attempt(lambda x=x: compiled(x))
 
 
 def _view_that_ended(x, y):
@@ -322,12 +306,10 @@ _HELD = {
 
 @pytest.mark.parametrize("function", _HOLDING, ids=lambda f: f.__name__.strip("_"))
 @pytest.mark.parametrize("given_x", _HELD.values(), ids=_HELD)
-def test_swap_tensors_counts_references_as_eager(function, given_x):
-    def session(compile):
-        root = leaf(3)
-        x, y = given_x(root), plain(3, seed=1)
-        compiled = compile(function)
-        for _ in range(2):
-            yield attempt(lambda: compiled(x, y)), x, y
-
-    check_session(session)
+@session
+def test_swap_tensors_counts_references_as_eager(compile, function, given_x):
+    root = leaf(3)
+    x, y = given_x(root), plain(3, seed=1)
+    compiled = compile(function)
+    for _ in range(2):
+        yield attempt(lambda: compiled(x, y)), x, y

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, non_leaf, plain, session
 from tests.behaviour.storage.common import _quietly, _session
 
 COUNTED = {
@@ -29,47 +29,46 @@ DATA = {
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("counted", COUNTED)
 @pytest.mark.parametrize("make", [leaf, lambda *n: leaf(*n).clone()], ids=["leaf", "no leaf"])
-def test_the_grad_fn_of_a_view_argument_written_before_its_base_moves(make, counted, data, used, view):
+@session
+def test_the_grad_fn_of_a_view_argument_written_before_its_base_moves(compile, make, counted, data, used, view):
     def f(x, y, z):
         COUNTED[counted](x, y)
         x.data = DATA[data](x, y, z)
         return y * 2 if used else z * 2
 
-    def session(compile):
-        x, z = make(2, 2), plain(2, 2, seed=3)
-        y = view(x)
-        out = compile(f)(x, y, z)
-        yield out, x, y
-        yield attempt_later(lambda: y.sum().backward()), x.is_leaf and x.grad
-
-    check_session(session)
+    x, z = make(2, 2), plain(2, 2, seed=3)
+    y = view(x)
+    out = compile(f)(x, y, z)
+    yield out, x, y
+    yield attempt_later(lambda: y.sum().backward()), x.is_leaf and x.grad
 
 
 @pytest.mark.parametrize(
     "move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"]
 )
 @pytest.mark.parametrize("looks", [False, True])
-def test_the_grad_fn_of_a_view_whose_base_is_written_and_then_moves(move, looks):
+@session
+def test_the_grad_fn_of_a_view_whose_base_is_written_and_then_moves(compile, move, looks):
     def f(x, view):
         x.zero_()
         used = view * 2 if looks else None
         move(x)
         return view, used
 
-    def session(compile):
-        root = leaf(2, 3)
-        x = root * 1
-        view, used = compile(f)(x, x.view(3, 2))
-        for t in [t for t in (view, used) if t is not None]:
-            yield attempt_later(lambda t=t: t.sum().backward()), root.grad
-
-    check_session(session)
+    root = leaf(2, 3)
+    x = root * 1
+    view, used = compile(f)(x, x.view(3, 2))
+    for t in [t for t in (view, used) if t is not None]:
+        yield attempt_later(lambda t=t: t.sum().backward()), root.grad
 
 
 @pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.mul_(2), lambda x: x.mul_(2).t_()])
 @pytest.mark.parametrize("looks", ["before", "after", "both"])
 @pytest.mark.parametrize("written_there", [False, True])
-def test_the_grad_fn_of_a_view_that_is_read_between_a_change_and_a_move_of_its_base(change, looks, written_there):
+@session
+def test_the_grad_fn_of_a_view_that_is_read_between_a_change_and_a_move_of_its_base(
+    compile, change, looks, written_there
+):
     def f(x, view, y):
         change(x)
         used = view * 2 if looks != "after" else None
@@ -78,20 +77,18 @@ def test_the_grad_fn_of_a_view_that_is_read_between_a_change_and_a_move_of_its_b
             x.mul_(3)
         return view, used, view * 3 if looks != "before" else None
 
-    def session(compile):
-        root = leaf(2, 3)
-        x = root * 1
-        out = compile(f)(x, x.view(3, 2), plain(4, 2, seed=1))
-        yield out, x
-        for t in [t for t in out if t is not None]:
-            yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [root], retain_graph=True))
-
-    check_session(session)
+    root = leaf(2, 3)
+    x = root * 1
+    out = compile(f)(x, x.view(3, 2), plain(4, 2, seed=1))
+    yield out, x
+    for t in [t for t in out if t is not None]:
+        yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [root], retain_graph=True))
 
 
 @pytest.mark.parametrize("before", range(4))
 @pytest.mark.parametrize("after", range(3))
-def test_the_grad_fn_of_a_view_whose_base_is_written_before_and_after_it_moves(before, after):
+@session
+def test_the_grad_fn_of_a_view_whose_base_is_written_before_and_after_it_moves(compile, before, after):
     """The call counts them otherwise than the program does."""
 
     def f(x):
@@ -103,15 +100,12 @@ def test_the_grad_fn_of_a_view_whose_base_is_written_before_and_after_it_moves(b
             x.mul_(3)
         return view
 
-    def session(compile):
-        root = leaf(2, 1)
-        base = root * 1
-        x = base.t()
-        out = compile(f)(x)
-        yield out
-        yield attempt_later(lambda: torch.autograd.grad(out.sum(), [root, base, x], allow_unused=True))
-
-    check_session(session)
+    root = leaf(2, 1)
+    base = root * 1
+    x = base.t()
+    out = compile(f)(x)
+    yield out
+    yield attempt_later(lambda: torch.autograd.grad(out.sum(), [root, base, x], allow_unused=True))
 
 
 def test_a_view_of_an_argument_negated_in_place_that_is_then_assigned_the_view():
@@ -189,7 +183,8 @@ COUNTED_CHANGES = {
 @pytest.mark.parametrize("counted", COUNTED_CHANGES)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("make", [leaf, plain], ids=["leaf", "plain"])
-def test_a_view_made_after_a_reshape_set_or_write_of_an_alias_that_then_moves(make, view, counted, move):
+@session
+def test_a_view_made_after_a_reshape_set_or_write_of_an_alias_that_then_moves(compile, make, view, counted, move):
     def f(x, y):
         COUNTED_CHANGES[counted](x, y)
         v = VIEWS[view](x)
@@ -199,11 +194,8 @@ def test_a_view_made_after_a_reshape_set_or_write_of_an_alias_that_then_moves(ma
             y.data = y.clone()
         return v
 
-    def session(compile):
-        x = make(2, 2)
-        y = x.detach()
-        v = compile(f)(x, y)
-        yield v, x, y
-        yield attempt_later(lambda: v.requires_grad and v.sum().backward()), x.grad
-
-    check_session(session)
+    x = make(2, 2)
+    y = x.detach()
+    v = compile(f)(x, y)
+    yield v, x, y
+    yield attempt_later(lambda: v.requires_grad and v.sum().backward()), x.grad

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session
 from tests.behaviour.storage.common import _quietly, found, gradients_one_by_one
 
 
@@ -17,7 +17,8 @@ from tests.behaviour.storage.common import _quietly, found, gradients_one_by_one
 @pytest.mark.parametrize("counted", [lambda y: y.t_(), lambda y: y.squeeze_(0), lambda y: y.mul_(2)], ids=range(3))
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("make", [leaf, lambda *n: leaf(*n).clone()], ids=["leaf", "no leaf"])
-def test_the_grad_fn_of_a_view_argument_that_moves_after_its_base(make, mode, counted, after):
+@session
+def test_the_grad_fn_of_a_view_argument_that_moves_after_its_base(compile, make, mode, counted, after):
     def f(x, y):
         with mode():
             counted(y)
@@ -26,14 +27,11 @@ def test_the_grad_fn_of_a_view_argument_that_moves_after_its_base(make, mode, co
         after(x, y)
         return v
 
-    def session(compile):
-        x = make(2, 2)
-        y = x[0:1]
-        v = compile(f)(x, y)
-        yield v, x, y
-        yield attempt_later(lambda: y.sum().backward(retain_graph=True)), x.is_leaf and x.grad
-
-    check_session(session)
+    x = make(2, 2)
+    y = x[0:1]
+    v = compile(f)(x, y)
+    yield v, x, y
+    yield attempt_later(lambda: y.sum().backward(retain_graph=True)), x.is_leaf and x.grad
 
 
 LENT = {
@@ -61,7 +59,8 @@ def quietly(write, by):
 @pytest.mark.parametrize("write", WRITES_OF_IT.values(), ids=WRITES_OF_IT)
 @pytest.mark.parametrize("made", ["of a leaf", "of a result", "of what is no argument"])
 @pytest.mark.parametrize("used", ["then", "before", "both", "viewed"])
-def test_the_grad_fn_of_a_view_that_is_read_while_it_has_other_data(lent, write, made, used):
+@session
+def test_the_grad_fn_of_a_view_that_is_read_while_it_has_other_data(compile, lent, write, made, used):
     def function(x, y):
         results = []
         write(x, y)
@@ -75,20 +74,17 @@ def test_the_grad_fn_of_a_view_that_is_read_while_it_has_other_data(lent, write,
             results += [y * 3, x * 4]
         return tuple(results)
 
-    def session(compile):
-        compiled = compile(function)
-        root = leaf(3, 2)
-        x = {"of a leaf": root, "of a result": root.clone(), "of what is no argument": root.clone()[:]}[made]
-        y = x[::2]
-        for _ in range(2):
-            results = attempt(lambda: compiled(x, y))
-            yield results if isinstance(results, Raised) else len(results)
-            tensors = (*(() if isinstance(results, Raised) else results), x, y)
-            for t in tensors:
-                yield found(lambda t=t: (t.shape, t.requires_grad, t.is_leaf, t.detach()))
-            yield from gradients_one_by_one(tensors, [root])
-
-    check_session(session)
+    compiled = compile(function)
+    root = leaf(3, 2)
+    x = {"of a leaf": root, "of a result": root.clone(), "of what is no argument": root.clone()[:]}[made]
+    y = x[::2]
+    for _ in range(2):
+        results = attempt(lambda: compiled(x, y))
+        yield results if isinstance(results, Raised) else len(results)
+        tensors = (*(() if isinstance(results, Raised) else results), x, y)
+        for t in tensors:
+            yield found(lambda t=t: (t.shape, t.requires_grad, t.is_leaf, t.detach()))
+        yield from gradients_one_by_one(tensors, [root])
 
 
 class Viewed(torch.autograd.Function):
@@ -128,26 +124,24 @@ AND_THEN = {
 @pytest.mark.parametrize("wrote", ["the argument", "its base", "the view", "the view under grad"])
 @pytest.mark.parametrize("then", AND_THEN.values(), ids=AND_THEN)
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_a_view_of_a_moved_view_has_eagers_error_for_its_grad_fn(odd, then, wrote):
+@session
+def test_a_view_of_a_moved_view_has_eagers_error_for_its_grad_fn(compile, odd, then, wrote):
     def function(x):
         first = x.t()
         second = first.t()
         first.data = x
         return then(first, second)
 
-    def session(compile):
-        x = odd()
-        views = compile(function)(x)
-        view, *_ = views = views if isinstance(views, tuple) else (views,)
-        if wrote == "the view under grad":
-            yield found(lambda: view.add_(1) is view)
-        else:
-            quietly(lambda t: t.add_(1), {"the argument": x, "its base": x._base, "the view": view}[wrote])
-        for t in (*views, x):
-            yield found(lambda t=t: (t.is_leaf, t.grad_fn is None, t.detach()))
-        yield found(lambda: torch.autograd.grad(view, [x], torch.ones(view.shape), allow_unused=True))
-
-    check_session(session)
+    x = odd()
+    views = compile(function)(x)
+    view, *_ = views = views if isinstance(views, tuple) else (views,)
+    if wrote == "the view under grad":
+        yield found(lambda: view.add_(1) is view)
+    else:
+        quietly(lambda t: t.add_(1), {"the argument": x, "its base": x._base, "the view": view}[wrote])
+    for t in (*views, x):
+        yield found(lambda t=t: (t.is_leaf, t.grad_fn is None, t.detach()))
+    yield found(lambda: torch.autograd.grad(view, [x], torch.ones(view.shape), allow_unused=True))
 
 
 def _other_strides(x, y):
@@ -171,16 +165,14 @@ def _reshaped_after_other_strides(x, y):
 
 
 @pytest.mark.parametrize("f", [_other_strides, _other_strides_twice, _reshaped_after_other_strides])
-def test_a_written_expanded_view_keeps_its_strides_in_its_history_when_it_moves(f):
-    def session(compile):
-        root = leaf()
-        base = root.clone()
-        x = base.expand(2)
-        y = compile(f)(x, plain(2))
-        yield y, base
-        yield torch.autograd.grad(y.sum(), base)
-
-    check_session(session)
+@session
+def test_a_written_expanded_view_keeps_its_strides_in_its_history_when_it_moves(compile, f):
+    root = leaf()
+    base = root.clone()
+    x = base.expand(2)
+    y = compile(f)(x, plain(2))
+    yield y, base
+    yield torch.autograd.grad(y.sum(), base)
 
 
 ROWS = {
@@ -196,23 +188,21 @@ OTHER_DATA = {"argument": lambda x, v: x, "its transpose": lambda x, v: v.transp
 
 @pytest.mark.parametrize("other", OTHER_DATA.values(), ids=OTHER_DATA.keys())
 @pytest.mark.parametrize("view", ROWS.values(), ids=ROWS.keys())
-def test_the_grad_fn_of_a_view_made_inside_that_is_written_and_then_moves(view, other):
+@session
+def test_the_grad_fn_of_a_view_made_inside_that_is_written_and_then_moves(compile, view, other):
     def f(x):
         v = view(x)
         v.mul_(2)
         v.data = other(x, v)
         return v
 
-    def session(compile):
-        root = leaf(2, 3)
-        x = root.clone()
-        v = compile(f)(x)
-        yield v, x
-        shape = view(x).shape  # gradients fit what the history recorded
-        for g in (torch.ones_like(v), plain(*shape)):
-            yield attempt_later(lambda g=g: torch.autograd.grad(v, root, g, retain_graph=True))
-
-    check_session(session)
+    root = leaf(2, 3)
+    x = root.clone()
+    v = compile(f)(x)
+    yield v, x
+    shape = view(x).shape  # gradients fit what the history recorded
+    for g in (torch.ones_like(v), plain(*shape)):
+        yield attempt_later(lambda g=g: torch.autograd.grad(v, root, g, retain_graph=True))
 
 
 LOOKS_AT_NOTHING = {
@@ -223,7 +213,8 @@ LOOKS_AT_NOTHING = {
 
 
 @pytest.mark.parametrize("act", LOOKS_AT_NOTHING.values(), ids=LOOKS_AT_NOTHING.keys())
-def test_data_assignment_and_swap_do_not_update_the_grad_fn_of_a_written_view(act):
+@session
+def test_data_assignment_and_swap_do_not_update_the_grad_fn_of_a_written_view(compile, act):
     def f(x, y):
         with torch.no_grad():
             x.zero_()
@@ -231,19 +222,17 @@ def test_data_assignment_and_swap_do_not_update_the_grad_fn_of_a_written_view(ac
             act(x, y)
         return x.clone()
 
-    def session(compile):
-        root = leaf(3, dtype=torch.complex64)
-        x = root.conj()
-        y = compile(f)(x, plain(2, 3, dtype=torch.complex64))
-        yield y, x
-        yield attempt_later(lambda: torch.autograd.grad(y.real.sum(), root))
-
-    check_session(session)
+    root = leaf(3, dtype=torch.complex64)
+    x = root.conj()
+    y = compile(f)(x, plain(2, 3, dtype=torch.complex64))
+    yield y, x
+    yield attempt_later(lambda: torch.autograd.grad(y.real.sum(), root))
 
 
 @pytest.mark.parametrize("data", ["base", "other", "none"])
 @pytest.mark.parametrize("write", [0, 1, 2], ids=["base", "view", "no"])
-def test_the_grad_fn_of_a_view_of_a_moved_view_after_a_write(data, write):
+@session
+def test_the_grad_fn_of_a_view_of_a_moved_view_after_a_write(compile, data, write):
     def f(x, y, other):
         v = y.t()
         if data != "none":
@@ -252,20 +241,18 @@ def test_the_grad_fn_of_a_view_of_a_moved_view_after_a_write(data, write):
             (x, y)[write].logical_not_()
         return v
 
-    def session(compile):
-        x, other = leaf(2, 1), plain(1, 2, seed=4)
-        y = x.t()
-        v = compile(f)(x, y, other)
-        yield attempt(lambda: torch.autograd.grad(v, [x, y], torch.ones_like(v), allow_unused=True))
-        yield v, x, y
-
-    check_session(session)
+    x, other = leaf(2, 1), plain(1, 2, seed=4)
+    y = x.t()
+    v = compile(f)(x, y, other)
+    yield attempt(lambda: torch.autograd.grad(v, [x, y], torch.ones_like(v), allow_unused=True))
+    yield v, x, y
 
 
 @pytest.mark.parametrize("view", [lambda x: x.unbind(0)[-1], lambda x: x[:1]], ids=["one of several", "part"])
 @pytest.mark.parametrize("elsewhere", [True, False], ids=["elsewhere", "there"])
 @pytest.mark.parametrize("unseen", [lambda x, part: part.mul_(2), lambda x, part: x.data.mul_(2)], ids=["part", "data"])
-def test_the_grad_fn_of_a_view_made_between_a_write_and_one_through_data(view, elsewhere, unseen):
+@session
+def test_the_grad_fn_of_a_view_made_between_a_write_and_one_through_data(compile, view, elsewhere, unseen):
     def f(x):
         part = torch.unsafe_split(x, 1)[0]
         x.mul_(2)
@@ -275,14 +262,11 @@ def test_the_grad_fn_of_a_view_made_between_a_write_and_one_through_data(view, e
         unseen(x, part)
         return made
 
-    def session(compile):
-        root = leaf(2, 2)
-        out = compile(f)(root * 1)
-        yield out, root
-        if not elsewhere:
-            yield torch.autograd.grad(out, root, torch.ones_like(out))
-
-    check_session(session)
+    root = leaf(2, 2)
+    out = compile(f)(root * 1)
+    yield out, root
+    if not elsewhere:
+        yield torch.autograd.grad(out, root, torch.ones_like(out))
 
 
 EVENTS = {
@@ -302,18 +286,16 @@ WAYS = [way for n in (2, 3) for way in itertools.permutations(EVENTS, n) if MOVE
 
 
 @pytest.mark.parametrize("way", WAYS, ids=", ".join)
-def test_the_grad_fn_of_a_view_argument_moved_reshaped_and_written_in_any_order(way):
+@session
+def test_the_grad_fn_of_a_view_argument_moved_reshaped_and_written_in_any_order(compile, way):
     def f(x, y):
         for event in way:
             EVENTS[event](x, y)
         return x[..., 0]
 
-    def session(compile):
-        root = leaf(2, 2)
-        x, y = root.clone().view(2, 2), plain(2, 2, seed=3)
-        out = compile(f)(x, y)
-        yield out, x, y
-        yield attempt_later(lambda: backward([out])), root.grad
-        yield attempt_later(lambda: torch.autograd.grad(x.sum(), root))
-
-    check_session(session)
+    root = leaf(2, 2)
+    x, y = root.clone().view(2, 2), plain(2, 2, seed=3)
+    out = compile(f)(x, y)
+    yield out, x, y
+    yield attempt_later(lambda: backward([out])), root.grad
+    yield attempt_later(lambda: torch.autograd.grad(x.sum(), root))

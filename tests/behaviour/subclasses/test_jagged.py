@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.wrappers import jagged
 
 LENGTHS = {
@@ -30,34 +30,30 @@ LENGTHS = {
 @pytest.mark.parametrize("asked", ["not", "before", "of another"])
 @pytest.mark.parametrize("shape", [(4,), (4, 3)], ids=str)
 @pytest.mark.parametrize("grad", [False, True], ids=["plain", "grad"])
-def test_the_largest_length_of_a_jagged_tensor_is_cached_as_in_eager(function, asked, shape, grad):
-    def session(compile):
-        compiled = compile(function)
-        values = plain(*shape)
-        x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 4], device=values.device))
-        y = x.requires_grad_(grad) * 2
-        if asked != "not":
-            (x if asked == "of another" else y)._get_max_seqlen()
-        for _ in range(2):
-            results = compiled(y)
-            results = results if isinstance(results, tuple) else (results,)
-            ragged = [t for t in (x, y, *results) if isinstance(t, torch.Tensor) and t.layout is torch.jagged]
-            yield [t.__tensor_flatten__()[0] for t in ragged]
-            for name in ("_max_seqlen_tensor", "_min_seqlen_tensor"):
-                yield [[getattr(a, name) is getattr(b, name) for b in ragged] for a in ragged]
-        yield results
-
-    check_session(session)
+@session
+def test_the_largest_length_of_a_jagged_tensor_is_cached_as_in_eager(compile, function, asked, shape, grad):
+    compiled = compile(function)
+    values = plain(*shape)
+    x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 4], device=values.device))
+    y = x.requires_grad_(grad) * 2
+    if asked != "not":
+        (x if asked == "of another" else y)._get_max_seqlen()
+    for _ in range(2):
+        results = compiled(y)
+        results = results if isinstance(results, tuple) else (results,)
+        ragged = [t for t in (x, y, *results) if isinstance(t, torch.Tensor) and t.layout is torch.jagged]
+        yield [t.__tensor_flatten__()[0] for t in ragged]
+        for name in ("_max_seqlen_tensor", "_min_seqlen_tensor"):
+            yield [[getattr(a, name) is getattr(b, name) for b in ragged] for a in ragged]
+    yield results
 
 
-def test_a_jagged_parameter():
-    def session(compile):
-        p = nn.Parameter(jagged(2, 3))
-        y = compile(lambda p: (p * 2).sin())(p)
-        y.backward(torch.ones_like(y))
-        yield p, y, type(p)
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_a_jagged_parameter(compile):
+    p = nn.Parameter(jagged(2, 3))
+    y = compile(lambda p: (p * 2).sin())(p)
+    y.backward(torch.ones_like(y))
+    yield p, y, type(p)
 
 
 _ON_RAGGED = {
@@ -87,24 +83,22 @@ _ON_RAGGED = {
 
 @pytest.mark.parametrize("kind", ["plain", "leaf", "non-leaf"])
 @pytest.mark.parametrize("function", _ON_RAGGED.values(), ids=_ON_RAGGED)
-def test_ops_on_jagged_tensors_and_their_gradients(function, kind):
-    def session(compile):
-        compiled = compile(function)
-        for lengths in ((2, 3), (1, 4), (2, 1, 3)):
-            root = x = jagged(*lengths, grad=kind != "plain")
-            if kind == "non-leaf":
-                x = x * 2
-            out = attempt(lambda: compiled(x))  # noqa: B023
-            yield root, x, out
-            if isinstance(out, Raised):
-                continue
-            outs = [o for o in torch.utils._pytree.tree_leaves(out) if o.requires_grad]
-            if outs:
-                gradients = [torch.ones_like(o) for o in outs]
-                yield attempt_later(lambda: torch.autograd.backward(outs, gradients))  # noqa: B023
-            yield root, x, out
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_ops_on_jagged_tensors_and_their_gradients(compile, function, kind):
+    compiled = compile(function)
+    for lengths in ((2, 3), (1, 4), (2, 1, 3)):
+        root = x = jagged(*lengths, grad=kind != "plain")
+        if kind == "non-leaf":
+            x = x * 2
+        out = attempt(lambda: compiled(x))  # noqa: B023
+        yield root, x, out
+        if isinstance(out, Raised):
+            continue
+        outs = [o for o in torch.utils._pytree.tree_leaves(out) if o.requires_grad]
+        if outs:
+            gradients = [torch.ones_like(o) for o in outs]
+            yield attempt_later(lambda: torch.autograd.backward(outs, gradients))  # noqa: B023
+        yield root, x, out
 
 
 def _with_offsets(make_values):
@@ -126,25 +120,21 @@ def test_a_jagged_tensor_is_passed_with_its_values_and_offsets(grad):
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_a_jagged_tensor_under_no_grad_and_in_inference_mode(mode):
-    def session(compile):
-        compiled = compile(lambda x: (x * 2, x.transpose(1, 2), x.values()))
-        with mode():
-            yield compiled(jagged(2, 3))
+@session
+def test_a_jagged_tensor_under_no_grad_and_in_inference_mode(compile, mode):
+    compiled = compile(lambda x: (x * 2, x.transpose(1, 2), x.values()))
+    with mode():
         yield compiled(jagged(2, 3))
+    yield compiled(jagged(2, 3))
 
-    check_session(session)
 
-
-def test_jagged_tensors_from_a_closure_and_in_a_dict():
-    def session(compile):
-        w = jagged(2, 3, grad=True)
-        compiled = compile(lambda d: {"y": d["x"] * 2, "w": w * 3})
-        out = compiled({"x": jagged(2, 2)})
-        out["w"].backward(torch.ones_like(out["w"]))
-        yield out, w
-
-    check_session(session)
+@session
+def test_jagged_tensors_from_a_closure_and_in_a_dict(compile):
+    w = jagged(2, 3, grad=True)
+    compiled = compile(lambda d: {"y": d["x"] * 2, "w": w * 3})
+    out = compiled({"x": jagged(2, 2)})
+    out["w"].backward(torch.ones_like(out["w"]))
+    yield out, w
 
 
 def test_to_padded_tensor_of_a_plain_tensor_raises_as_in_eager():
@@ -165,18 +155,16 @@ _NUMBERS_OF_OFFSETS = {
 
 @pytest.mark.parametrize("function", _NUMBERS_OF_OFFSETS.values(), ids=_NUMBERS_OF_OFFSETS)
 @pytest.mark.parametrize("grad", [False, True])
-def test_ops_that_read_the_numbers_in_offsets(function, grad):
-    def session(compile):
-        f = compile(function)
-        for lengths in ((2, 3), (1, 4), (2, 3), (3, 3)):
-            x = jagged(*lengths, grad=grad)
-            out = f(x)
-            yield out
-            if grad:
-                sum(t.sin().sum() for t in pytree.tree_leaves(out)).backward()
-                yield x.grad
-
-    check_session(session)
+@session
+def test_ops_that_read_the_numbers_in_offsets(compile, function, grad):
+    f = compile(function)
+    for lengths in ((2, 3), (1, 4), (2, 3), (3, 3)):
+        x = jagged(*lengths, grad=grad)
+        out = f(x)
+        yield out
+        if grad:
+            sum(t.sin().sum() for t in pytree.tree_leaves(out)).backward()
+            yield x.grad
 
 
 def test_attention_that_makes_strided_nested_tensors_is_refused():
@@ -216,7 +204,8 @@ PARTED = {
 @pytest.mark.parametrize("kind", ["leaf", "of a plain leaf", "with a history", "no grad"])
 @pytest.mark.parametrize("order", ["part first", "result first"])
 @pytest.mark.parametrize("written", [False, True], ids=["read", "written"])
-def test_a_chunk_of_a_jagged_tensor_and_its_results_share_offsets(op, split, kind, order, written):
+@session
+def test_a_chunk_of_a_jagged_tensor_and_its_results_share_offsets(compile, op, split, kind, order, written):
     def function(x):
         if written:
             x.mul_(2)
@@ -224,29 +213,26 @@ def test_a_chunk_of_a_jagged_tensor_and_its_results_share_offsets(op, split, kin
         results = [op(v) for v in (parts if split == "both" else parts[:1])]
         return (*parts, *results, x) if order == "part first" else (*results, *parts)
 
-    def session(compile):
-        values = plain(6, 2)
-        x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 4, 6], device=values.device))
-        if kind == "of a plain leaf":
-            values.requires_grad_()
-        elif kind != "no grad":
-            x.requires_grad_()
-        given = x * 2 if kind == "with a history" else x
-        torch.manual_seed(0)
-        results = attempt(lambda: compile(function)(given))
-        if isinstance(results, Raised):  # of a leaf that is written
-            yield results
-            return
-        yield [[a.offsets() is b.offsets() for b in results] for a in results]
-        yield [[a.shape == b.shape for b in results] for a in results]
-        if kind != "no grad":
-            # Torch looks at whether a gradient is as ragged as what it is for.
-            for t in results:
-                yield attempt_later(lambda t=t: torch.autograd.grad(t, [x], torch.ones_like(t), retain_graph=True))
-            yield attempt_later(lambda: torch.autograd.backward(results, [torch.ones_like(t) for t in results]))
-            yield x.grad, values.grad
-
-    check_session(session)
+    values = plain(6, 2)
+    x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 4, 6], device=values.device))
+    if kind == "of a plain leaf":
+        values.requires_grad_()
+    elif kind != "no grad":
+        x.requires_grad_()
+    given = x * 2 if kind == "with a history" else x
+    torch.manual_seed(0)
+    results = attempt(lambda: compile(function)(given))
+    if isinstance(results, Raised):  # of a leaf that is written
+        yield results
+        return
+    yield [[a.offsets() is b.offsets() for b in results] for a in results]
+    yield [[a.shape == b.shape for b in results] for a in results]
+    if kind != "no grad":
+        # Torch looks at whether a gradient is as ragged as what it is for.
+        for t in results:
+            yield attempt_later(lambda t=t: torch.autograd.grad(t, [x], torch.ones_like(t), retain_graph=True))
+        yield attempt_later(lambda: torch.autograd.backward(results, [torch.ones_like(t) for t in results]))
+        yield x.grad, values.grad
 
 
 def test_a_jagged_tensor_as_input_and_output():

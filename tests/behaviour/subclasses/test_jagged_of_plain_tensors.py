@@ -16,28 +16,27 @@ from tests.behaviour.harness import (
     given,
     leaf,
     plain,
+    session,
 )
 from tests.behaviour.subclasses.common import nested_of
 
 
 @pytest.mark.parametrize("write", ["mul_", "fill_", "exp_"])
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside its base"])
-def test_a_jagged_view_of_a_part_of_a_plain_tensor_is_written(write, beside):
+@session
+def test_a_jagged_view_of_a_part_of_a_plain_tensor_is_written(compile, write, beside):
     """What the view does not show of its base keeps its gradient."""
 
     def function(x, *_):
         getattr(x, write)(*([2] if write != "exp_" else []))
         return ()
 
-    def session(compile):
-        root = leaf(3, 2)
-        base = root * 1
-        offsets = torch.tensor([0, 1, 3], device=root.device)
-        x = torch.nested.nested_tensor_from_jagged(base[:, 0], offsets)
-        compile(function)(x, *([base] if beside else []))
-        yield base, attempt_later(lambda: backward([base])), root
-
-    check_session(session)
+    root = leaf(3, 2)
+    base = root * 1
+    offsets = torch.tensor([0, 1, 3], device=root.device)
+    x = torch.nested.nested_tensor_from_jagged(base[:, 0], offsets)
+    compile(function)(x, *([base] if beside else []))
+    yield base, attempt_later(lambda: backward([base])), root
 
 
 _BACK_TO_PLAIN = {
@@ -83,7 +82,8 @@ _GIVEN = {
 @pytest.mark.parametrize("later", ["nothing", "argument", "result"])
 @pytest.mark.parametrize("kind", _GIVEN)
 @pytest.mark.parametrize("function", _OF_RAGGED_INSIDE.values(), ids=_OF_RAGGED_INSIDE)
-def test_values_and_rows_of_a_jagged_tensor_made_inside_are_views_of_the_argument(function, kind, later):
+@session
+def test_values_and_rows_of_a_jagged_tensor_made_inside_are_views_of_the_argument(compile, function, kind, later):
     """It is one of what the ragged tensor was made of: the two count writes, and have a history, together."""
 
     def once(compiled, root):
@@ -97,12 +97,9 @@ def test_values_and_rows_of_a_jagged_tensor_made_inside_are_views_of_the_argumen
         yield attempt_later(lambda: [v.requires_grad for v in ys])
         yield attempt_later(lambda: backward([v for v in ys if v.requires_grad])), root, factor
 
-    def session(compile):
-        compiled = compile(function)
-        for seed in range(2):
-            yield from once(compiled, plain(3, 2, seed=seed))
-
-    check_session(session)
+    compiled = compile(function)
+    for seed in range(2):
+        yield from once(compiled, plain(3, 2, seed=seed))
 
 
 def test_an_in_place_reshape_of_the_values_of_a_jagged_tensor_is_refused():
@@ -349,45 +346,41 @@ def gradients(out, inputs, twice):
     [(m, f) for m in MAKERS for f in FUNCTIONS if (m, f) != (moved, values_before)],
     ids=lambda x: x.__name__,
 )
-def test_a_jagged_argument_is_passed_with_the_plain_tensor_it_was_made_of(make, function):
+@session
+def test_a_jagged_argument_is_passed_with_the_plain_tensor_it_was_made_of(compile, make, function):
     """Also where the caller writes that before the backward."""
     twice = make not in (moved, split_up)
     of_rows = function in (rows, row_of_written)  # torch has no backward to these once they are written
 
-    def session(compile):
-        compiled = compile(function)
-        for written in (False, True):
-            x, v = make()
-            made = attempt(lambda x=x, v=v: compiled(x, v))
-            yield x, v, made
-            if not isinstance(made, (torch.Tensor, tuple, list)):
-                return
-            outs = [made] if isinstance(made, torch.Tensor) else list(made)
-            yield attempt_later(lambda x=x, outs=outs: [t._base is not None for t in (x, *outs)])
-            if written and not of_rows:
-                with torch.no_grad():
-                    yield attempt_later(lambda v=v: v.add_(1))
-            inputs = [t for t in (x, v) if t.requires_grad]
-            for out in [t for t in outs if t.requires_grad and inputs]:
-                yield attempt_later(lambda out=out, inputs=inputs: list(gradients(out, inputs, twice)))
-
-    check_session(session)
+    compiled = compile(function)
+    for written in (False, True):
+        x, v = make()
+        made = attempt(lambda x=x, v=v: compiled(x, v))
+        yield x, v, made
+        if not isinstance(made, (torch.Tensor, tuple, list)):
+            return
+        outs = [made] if isinstance(made, torch.Tensor) else list(made)
+        yield attempt_later(lambda x=x, outs=outs: [t._base is not None for t in (x, *outs)])
+        if written and not of_rows:
+            with torch.no_grad():
+                yield attempt_later(lambda v=v: v.add_(1))
+        inputs = [t for t in (x, v) if t.requires_grad]
+        for out in [t for t in outs if t.requires_grad and inputs]:
+            yield attempt_later(lambda out=out, inputs=inputs: list(gradients(out, inputs, twice)))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("cut", [lambda v: v.detach_(), lambda v: v.requires_grad_(False)], ids=["cut", "told"])
 @pytest.mark.parametrize("view", [ragged, lambda v: v.view(2, 3), lambda v: v[1:]], ids=["ragged", "whole", "part"])
-def test_a_view_made_before_its_base_required_grad_and_was_detached_inside(view, cut):
-    def session(compile):
-        values = plain(3, 2)
-        x = view(values)
-        values.requires_grad_()
+@session
+def test_a_view_made_before_its_base_required_grad_and_was_detached_inside(compile, view, cut):
+    values = plain(3, 2)
+    x = view(values)
+    values.requires_grad_()
 
-        def f(x, v):
-            y = x * 3
-            cut(v)
-            return x * 2, y
+    def f(x, v):
+        y = x * 3
+        cut(v)
+        return x * 2, y
 
-        yield compile(f)(x, values), x, values
-
-    check_session(session)
+    yield compile(f)(x, values), x, values

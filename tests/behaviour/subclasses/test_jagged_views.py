@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain, session
 from tests.behaviour.wrappers import jagged
 
 
@@ -19,7 +19,8 @@ def ragged(values: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("view", ["view_as", "select"])
 @pytest.mark.parametrize("trained", ["values", "ragged", "neither"])
 @pytest.mark.parametrize("mode", ["around", "inside"])
-def test_views_and_rows_of_a_jagged_tensor_in_inference_mode(view: str, trained: str, mode: str):
+@session
+def test_views_and_rows_of_a_jagged_tensor_in_inference_mode(compile, view: str, trained: str, mode: str):
     def act(x):
         return x.view_as(x) if view == "view_as" else x.select(0, 0)
 
@@ -27,56 +28,50 @@ def test_views_and_rows_of_a_jagged_tensor_in_inference_mode(view: str, trained:
         with torch.inference_mode(mode == "inside"):
             return act(x)
 
-    def session(compile):
-        values = plain(4, 2)
-        x = ragged(values)
-        if trained != "neither":
-            (values if trained == "values" else x).requires_grad_()
-        with torch.inference_mode(mode == "around"):
-            y = compile(act if mode == "around" else f)(x)
-        yield y, y.requires_grad, y.is_inference(), attempt_later(lambda: y.is_leaf)
-
-    check_session(session)
+    values = plain(4, 2)
+    x = ragged(values)
+    if trained != "neither":
+        (values if trained == "values" else x).requires_grad_()
+    with torch.inference_mode(mode == "around"):
+        y = compile(act if mode == "around" else f)(x)
+    yield y, y.requires_grad, y.is_inference(), attempt_later(lambda: y.is_leaf)
 
 
-def test_a_view_of_a_row_of_a_jagged_leaf_in_inference_mode():
+@session
+def test_a_view_of_a_row_of_a_jagged_leaf_in_inference_mode(compile):
     def f(x):
         row = x[0]
         with torch.inference_mode():
             return row.t()
 
-    def session(compile):
-        x = ragged(plain(4, 2)).requires_grad_()
-        y = compile(f)(x)
-        yield y, y.requires_grad, y.is_inference()
-
-    check_session(session)
+    x = ragged(plain(4, 2)).requires_grad_()
+    y = compile(f)(x)
+    yield y, y.requires_grad, y.is_inference()
 
 
 @pytest.mark.parametrize("part", [False, True])
 @pytest.mark.parametrize("way", [lambda x: x, lambda x: x.view_as(x), torch.sin], ids=["itself", "view", "result"])
-def test_the_caller_writes_values_of_a_jagged_tensor_before_their_backward(part, way):
+@session
+def test_the_caller_writes_values_of_a_jagged_tensor_before_their_backward(compile, part, way):
     """Eager makes the history of a view anew that was written since, with what it keeps as it is then."""
 
     def f(x):
         values = way(x).values()
         return values[1:] if part else values
 
-    def session(compile):
-        leaf_ = jagged(1, 3, grad=True)
-        values = compile(f)(leaf_ * 1)
-        with torch.no_grad():
-            values.add_(1)
-        yield leaf_, values
-        yield attempt_later(lambda: values.backward(torch.ones_like(values)))
-        yield leaf_, values
-
-    check_session(session)
+    leaf_ = jagged(1, 3, grad=True)
+    values = compile(f)(leaf_ * 1)
+    with torch.no_grad():
+        values.add_(1)
+    yield leaf_, values
+    yield attempt_later(lambda: values.backward(torch.ones_like(values)))
+    yield leaf_, values
 
 
 @pytest.mark.parametrize("view", ["values", "view of values", "two"])
 @pytest.mark.parametrize("write", ["logical_not_", "zero_"])
-def test_values_of_a_jagged_argument_made_before_an_alias_of_its_memory_was_written(view, write):
+@session
+def test_values_of_a_jagged_argument_made_before_an_alias_of_its_memory_was_written(compile, view, write):
     """A view of a ragged tensor that is a view of plain memory; torch refuses to say its history afterwards."""
 
     def function(x, y):
@@ -86,15 +81,12 @@ def test_values_of_a_jagged_argument_made_before_an_alias_of_its_memory_was_writ
             getattr(y, write)()
         return made
 
-    def session(compile):
-        values = plain(3, 2)
-        alias = values.detach()
-        offsets = torch.tensor([0, 1, 3], device=values.device)
-        x = torch.nested.nested_tensor_from_jagged(alias, offsets).requires_grad_().unsqueeze(-1)
-        results = compile(function)(x, values)
-        yield [t.detach().clone() for t in results], values
-
-    check_session(session)
+    values = plain(3, 2)
+    alias = values.detach()
+    offsets = torch.tensor([0, 1, 3], device=values.device)
+    x = torch.nested.nested_tensor_from_jagged(alias, offsets).requires_grad_().unsqueeze(-1)
+    results = compile(function)(x, values)
+    yield [t.detach().clone() for t in results], values
 
 
 def into_a_row(x, y):
@@ -112,18 +104,16 @@ def into_the_ragged_tensor(x, y):
 
 @pytest.mark.parametrize("function", [into_a_row, into_the_ragged_tensor])
 @pytest.mark.parametrize("way", ["row", "values under no_grad"])
-def test_a_view_of_a_row_or_of_values_before_a_write_to_the_jagged_tensor(function, way):
+@session
+def test_a_view_of_a_row_or_of_values_before_a_write_to_the_jagged_tensor(compile, function, way):
     """Its history cannot be looked for anew, so it is made before the write."""
 
-    def session(compile):
-        offsets = torch.tensor([0, 1, 4], device=plain(1).device)
-        x = torch.nested.nested_tensor_from_jagged(plain(4, 2), offsets).requires_grad_() * 1
-        with torch.set_grad_enabled(way == "row"):
-            y = x.unbind()[1] if way == "row" else x.values()
-        results = compile(function)(x, y)
-        yield [t.data.clone() for t in (*results, y)], [attempt_later(lambda t=t: t.is_leaf) for t in results]
-
-    check_session(session)
+    offsets = torch.tensor([0, 1, 4], device=plain(1).device)
+    x = torch.nested.nested_tensor_from_jagged(plain(4, 2), offsets).requires_grad_() * 1
+    with torch.set_grad_enabled(way == "row"):
+        y = x.unbind()[1] if way == "row" else x.values()
+    results = compile(function)(x, y)
+    yield [t.data.clone() for t in (*results, y)], [attempt_later(lambda t=t: t.is_leaf) for t in results]
 
 
 def jagged_leaf():
@@ -286,32 +276,28 @@ def test_rows_and_values_of_jagged_tensors_share_versions_and_histories(function
 @pytest.mark.parametrize(
     "view", [lambda x: x, lambda x: x.unsqueeze(1), lambda x: x * 2], ids=["same", "view", "result"]
 )
-def test_a_refused_write_to_a_view_of_a_jagged_leaf_changes_nothing(view, write):
-    def session(compile):
-        compiled = compile(write)
-        for requires in (lambda x: x.requires_grad_(), lambda x: x):
-            leaf = requires(view_of_values())
-            x = view(leaf)
-            yield leaf, x, attempt(lambda x=x: compiled(x))
-            yield attempt_later(lambda x=x: x.grad_fn is None), x._version, leaf._version
-
-    check_session(session)
+@session
+def test_a_refused_write_to_a_view_of_a_jagged_leaf_changes_nothing(compile, view, write):
+    compiled = compile(write)
+    for requires in (lambda x: x.requires_grad_(), lambda x: x):
+        leaf = requires(view_of_values())
+        x = view(leaf)
+        yield leaf, x, attempt(lambda x=x: compiled(x))
+        yield attempt_later(lambda x=x: x.grad_fn is None), x._version, leaf._version
 
 
 @pytest.mark.parametrize("again", [lambda r: r.t(), lambda r: r[0], lambda r: r.view(-1)], ids=["t", "row", "flat"])
 @pytest.mark.parametrize("make", [without_gradient, jagged_leaf], ids=lambda make: make.__name__)
-def test_a_view_of_a_row_of_a_result_in_inference_mode(make, again):
-    def session(compile):
-        x = make()
-        f = compile(lambda x: again(x.positive()[0]))
-        for _ in range(2):
-            with torch.inference_mode():
-                made = f(x)
-            yield x, made, made._base
-            made.add_(1)
-            yield x, made
-
-    check_session(session)
+@session
+def test_a_view_of_a_row_of_a_result_in_inference_mode(compile, make, again):
+    x = make()
+    f = compile(lambda x: again(x.positive()[0]))
+    for _ in range(2):
+        with torch.inference_mode():
+            made = f(x)
+        yield x, made, made._base
+        made.add_(1)
+        yield x, made
 
 
 ROWS = {
@@ -325,25 +311,23 @@ ROWS = {
 @pytest.mark.parametrize("used", [lambda v: v, lambda v: v * 2, lambda v: v.t()], ids=["alone", "doubled", "view"])
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 @pytest.mark.parametrize("make", [without_gradient, view_of_values], ids=lambda make: make.__name__)
-def test_requires_grad_of_a_row_of_a_jagged_tensor(make, row, used):
+@session
+def test_requires_grad_of_a_row_of_a_jagged_tensor(compile, make, row, used):
     def function(x):
         made = row(x)
         before = made[0:]
         made.requires_grad_()
         return made, used(made), before
 
-    def session(compile):
-        x = make()
-        made, computed, before = compile(function)(x)
-        yield x, made, computed, before, made._base is x
-        if computed.grad_fn is not None:
-            computed.sum().backward()
-        yield x, made, computed
-        with torch.no_grad():
-            made.add_(1)
-        yield x, made
-
-    check_session(session)
+    x = make()
+    made, computed, before = compile(function)(x)
+    yield x, made, computed, before, made._base is x
+    if computed.grad_fn is not None:
+        computed.sum().backward()
+    yield x, made, computed
+    with torch.no_grad():
+        made.add_(1)
+    yield x, made
 
 
 def test_the_gradient_of_the_values_of_a_jagged_tensor():

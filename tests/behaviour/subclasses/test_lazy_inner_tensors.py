@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor
 from torch.testing._internal.two_tensor import TwoTensor
 
-from tests.behaviour.harness import attempt_later, check, check_session, given, plain
+from tests.behaviour.harness import attempt_later, check, given, plain, session
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import Tagged
 
@@ -50,30 +50,26 @@ def test_kernels_that_resolve_a_lazily_conjugated_inner_tensor_give_eagers_resul
 
 
 @pytest.mark.parametrize("lazily", [torch.conj, lambda x: x.conj().imag, lambda x: x])
-def test_unsafe_split_of_a_wrapper_whose_inner_tensors_are_lazily_conjugated_or_negated(lazily):
-    def session(compile):
-        x = torch.view_as_complex(plain(3, 2, 2))
-        parts = compile(lambda x: torch.unsafe_split(x, 1, 1))(TwoTensor(lazily(x), lazily(x)))
-        yield parts, parts[0].a.is_conj(), parts[0].a.is_neg()
-        parts[1].a.mul_(2)
-        yield x, parts
-
-    check_session(session)
+@session
+def test_unsafe_split_of_a_wrapper_whose_inner_tensors_are_lazily_conjugated_or_negated(compile, lazily):
+    x = torch.view_as_complex(plain(3, 2, 2))
+    parts = compile(lambda x: torch.unsafe_split(x, 1, 1))(TwoTensor(lazily(x), lazily(x)))
+    yield parts, parts[0].a.is_conj(), parts[0].a.is_neg()
+    parts[1].a.mul_(2)
+    yield x, parts
 
 
 @every_class
 @pytest.mark.parametrize("lazily", [torch.conj, lambda x: x.conj().imag, lambda x: x.conj().t()])
 @pytest.mark.parametrize("made", [torch.complex, lambda x, y: torch.polar(x, y) * x])
-def test_a_tangent_whose_inner_tensor_is_lazily_conjugated_or_negated(make, lazily, made):
-    def session(compile):
-        x = make(3, grad=True)
-        out = attempt_later(lambda: compile(lambda x: lazily(made(x, x)))(x))
-        yield out
-        if isinstance(out, torch.Tensor):
-            yield attempt_later(lambda: out.backward(torch.ones_like(out)))
-            yield x
-
-    check_session(session)
+@session
+def test_a_tangent_whose_inner_tensor_is_lazily_conjugated_or_negated(compile, make, lazily, made):
+    x = make(3, grad=True)
+    out = attempt_later(lambda: compile(lambda x: lazily(made(x, x)))(x))
+    yield out
+    if isinstance(out, torch.Tensor):
+        yield attempt_later(lambda: out.backward(torch.ones_like(out)))
+        yield x
 
 
 _LAZY = {

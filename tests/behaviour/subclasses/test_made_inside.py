@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
-from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, check, given, leaf, plain, session
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import Tagged, Wraps, two
 
@@ -57,7 +57,8 @@ def test_a_wrapper_made_of_a_plain_intermediate_that_is_then_reshaped_in_place()
     check(function, lambda: (plain(2, 2),))
 
 
-def test_a_wrapper_made_of_aliases_of_a_no_grad_view_is_reshaped_in_place():
+@session
+def test_a_wrapper_made_of_aliases_of_a_no_grad_view_is_reshaped_in_place(compile):
     """Below its class no version is counted."""
 
     def function(x, y):
@@ -65,13 +66,10 @@ def test_a_wrapper_made_of_aliases_of_a_no_grad_view_is_reshaped_in_place():
         made.transpose_(0, -1)
         return (made,)
 
-    def session(compile):
-        x = two(2, 2, grad=True).clone()
-        with torch.no_grad():
-            y = x.t()
-        yield compile(function)(x, y), x, y
-
-    check_session(session)
+    x = two(2, 2, grad=True).clone()
+    with torch.no_grad():
+        y = x.t()
+    yield compile(function)(x, y), x, y
 
 
 @every_class
@@ -209,20 +207,19 @@ def _gradient(d):
 
 
 @pytest.mark.parametrize("function", [_in_container, _gradient])
-def test_an_argument_in_a_dict_and_its_grad_become_wrappers(function):
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            x = plain(3)
-            d = {"x": x}
-            y = compiled(d)
-            yield d, y, x, x.grad, type(x)
-
-    check_session(session)
+@session
+def test_an_argument_in_a_dict_and_its_grad_become_wrappers(compile, function):
+    compiled = compile(function)
+    for _ in range(2):
+        x = plain(3)
+        d = {"x": x}
+        y = compiled(d)
+        yield d, y, x, x.grad, type(x)
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_wrapper_made_of_a_plain_argument_that_is_then_reshaped_in_place(before):
+@session
+def test_a_wrapper_made_of_a_plain_argument_that_is_then_reshaped_in_place(compile, before):
     def f(x):
         if before:
             x.transpose_(0, 1)
@@ -230,12 +227,9 @@ def test_a_wrapper_made_of_a_plain_argument_that_is_then_reshaped_in_place(befor
         x.unsqueeze_(0)
         return made
 
-    def session(compile):
-        x = plain(2, 3)
-        made = compile(f)(x)
-        yield x, made.shape, made.stride(), made.elem.shape
-
-    check_session(session)
+    x = plain(2, 3)
+    made = compile(f)(x)
+    yield x, made.shape, made.stride(), made.elem.shape
 
 
 def test_a_wrapper_made_of_arguments():
@@ -296,10 +290,8 @@ def test_a_wrapper_made_of_an_argument_that_was_reshaped_in_place():
     check(f, lambda: given(plain(3, 2)))
 
 
-def test_an_error_of_the_wrapper_class_is_eagers():
-    def session(compile):
-        f = compile(lambda x, y: TwoTensor(x, y) * 2)
-        yield attempt(lambda: f(plain(3), plain(4)))
-        yield f(plain(3), plain(3))
-
-    check_session(session)
+@session
+def test_an_error_of_the_wrapper_class_is_eagers(compile):
+    f = compile(lambda x, y: TwoTensor(x, y) * 2)
+    yield attempt(lambda: f(plain(3), plain(4)))
+    yield f(plain(3), plain(3))

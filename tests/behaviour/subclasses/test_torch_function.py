@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check_session, leaf, plain
+from tests.behaviour.harness import attempt, check_session, leaf, plain, session
 
 
 def kinds(x, w):
@@ -54,18 +54,16 @@ def test_type_of_arguments_and_parameters_in_a_module_is_that_of_eager():
     assert "type" not in globals()
 
 
-def test_assigning_the_class_of_an_argument_is_as_in_eager():
+@session
+def test_assigning_the_class_of_an_argument_is_as_in_eager(compile):
     """It runs as it is."""
 
     def f(x):
         x.__class__ = nn.Parameter
         return x * 2, isinstance(x, nn.Parameter), x.__class__.__name__
 
-    def session(compile):
-        x = plain(3)
-        yield compile(f)(x), type(x).__name__
-
-    check_session(session)
+    x = plain(3)
+    yield compile(f)(x), type(x).__name__
 
 
 def test_an_error_or_a_refusal_restores_the_builtin_type():

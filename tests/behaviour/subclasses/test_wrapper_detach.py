@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, cotangent
+from tests.behaviour.harness import attempt_later, check, check_session, cotangent, session
 from tests.behaviour.subclasses.common import every_class, with_its_view
 from tests.behaviour.wrappers import two
 
 
 @pytest.mark.parametrize("cut", ["before", "inside"])
-def test_views_of_a_view_whose_wrapper_base_is_written_and_detached_in_place(cut: str):
+@session
+def test_views_of_a_view_whose_wrapper_base_is_written_and_detached_in_place(compile, cut: str):
     """Eager fails an assertion of its own where the history is asked for after the write, and is not asked here."""
 
     def f(x, v):
@@ -22,76 +23,67 @@ def test_views_of_a_view_whose_wrapper_base_is_written_and_detached_in_place(cut
             x.detach_()
         return parts
 
-    def session(compile):
-        root = two(3, 2, grad=True)
-        x = root * 2
-        v = x.view(2, 3)
-        if cut == "before":
-            x.detach_()
-        y = compile(f)(x, v)
-        yield x, v.requires_grad, [(t.requires_grad, t.a) for t in y]
-
-    check_session(session)
-
-
-def test_a_view_keeps_its_history_after_the_caller_detaches_its_base_in_place():
-    def session(compile):
-        root = two(3, 2, grad=True)
-        x = root * 2
-        v = x.view(-1)
+    root = two(3, 2, grad=True)
+    x = root * 2
+    v = x.view(2, 3)
+    if cut == "before":
         x.detach_()
+    y = compile(f)(x, v)
+    yield x, v.requires_grad, [(t.requires_grad, t.a) for t in y]
 
-        def f(x, v):
-            y = v * 2
-            with torch.no_grad():
-                x.transpose_(0, 1)
-            return y, x * 2
 
-        y, z = compile(f)(x, v)
-        y.backward(cotangent(y))
-        yield root, x, y, z
+@session
+def test_a_view_keeps_its_history_after_the_caller_detaches_its_base_in_place(compile):
+    root = two(3, 2, grad=True)
+    x = root * 2
+    v = x.view(-1)
+    x.detach_()
 
-    check_session(session)
+    def f(x, v):
+        y = v * 2
+        with torch.no_grad():
+            x.transpose_(0, 1)
+        return y, x * 2
+
+    y, z = compile(f)(x, v)
+    y.backward(cotangent(y))
+    yield root, x, y, z
 
 
 @every_class
-def test_a_wrapper_with_a_history_is_detached_in_place_and_requires_grad_again(make):
-    def session(compile):
-        root = make(3, grad=True)
-        x = root * 2
+@session
+def test_a_wrapper_with_a_history_is_detached_in_place_and_requires_grad_again(compile, make):
+    root = make(3, grad=True)
+    x = root * 2
 
-        def f(x):
-            before = x * 3
-            x.detach_()
-            x.requires_grad_()
-            return before, x * 5
+    def f(x):
+        before = x * 3
+        x.detach_()
+        x.requires_grad_()
+        return before, x * 5
 
-        before, after = compile(f)(x)
-        yield x.is_leaf, x.requires_grad
-        before.backward(cotangent(before))
-        yield root.grad, x.grad
-        after.backward(cotangent(after))
-        yield root.grad, x.grad
-
-    check_session(session)
+    before, after = compile(f)(x)
+    yield x.is_leaf, x.requires_grad
+    before.backward(cotangent(before))
+    yield root.grad, x.grad
+    after.backward(cotangent(after))
+    yield root.grad, x.grad
 
 
 @pytest.mark.parametrize("is_leaf", [True, False])
-def test_detach_of_a_wrapper_in_inference_mode_keeps_its_history(is_leaf):
+@session
+def test_detach_of_a_wrapper_in_inference_mode_keeps_its_history(compile, is_leaf):
     def f(x):
         with torch.inference_mode():
             x.detach_()
         return x * 2
 
-    def session(compile):
-        leaf_ = two(3, grad=True)
-        x = leaf_ if is_leaf else leaf_ * 1
-        y = compile(f)(x)
-        yield leaf_, x, y
-        y.backward(cotangent(y))
-        yield leaf_, x, y
-
-    check_session(session)
+    leaf_ = two(3, grad=True)
+    x = leaf_ if is_leaf else leaf_ * 1
+    y = compile(f)(x)
+    yield leaf_, x, y
+    y.backward(cotangent(y))
+    yield leaf_, x, y
 
 
 def written_and_cut(x, y):
@@ -154,7 +146,8 @@ def held_values(x):
     return [getattr(x, name).clone() for name in x.__tensor_flatten__()[0]]
 
 
-def test_a_view_of_a_view_of_a_wrapper_that_is_written_and_detached_in_place():
+@session
+def test_a_view_of_a_view_of_a_wrapper_that_is_written_and_detached_in_place(compile):
     """Torch refuses to say its history; the call goes through all the same."""
 
     def function(x, y):
@@ -164,12 +157,9 @@ def test_a_view_of_a_view_of_a_wrapper_that_is_written_and_detached_in_place():
         x.detach_()
         return (more,)
 
-    def session(compile):
-        x = two(2, 2, grad=True) * 1
-        (more,) = compile(function)(x, x.view(4))
-        yield held_values(more), held_values(x)
-
-    check_session(session)
+    x = two(2, 2, grad=True) * 1
+    (more,) = compile(function)(x, x.view(4))
+    yield held_values(more), held_values(x)
 
 
 def test_a_wrapper_leaf_is_detached_in_place_and_requires_grad_again():
@@ -182,39 +172,35 @@ def test_a_wrapper_leaf_is_detached_in_place_and_requires_grad_again():
     check(function, lambda: (two(2, 2, grad=True),))
 
 
-def test_a_wrapper_passed_with_its_view_is_detached_in_place_and_written():
-    def session(compile):
-        leaf_ = two(4, grad=True)
-        x = leaf_ * 2
-        v = x[::2]
+@session
+def test_a_wrapper_passed_with_its_view_is_detached_in_place_and_written(compile):
+    leaf_ = two(4, grad=True)
+    x = leaf_ * 2
+    v = x[::2]
 
-        def f(x, v):
-            x.detach_()
-            x.mul_(2)
-            return x.sin(), v
+    def f(x, v):
+        x.detach_()
+        x.mul_(2)
+        return x.sin(), v
 
-        y = compile(f)(x, v)
-        yield leaf_, x, v, y
-
-    check_session(session)
+    y = compile(f)(x, v)
+    yield leaf_, x, v, y
 
 
-def test_a_wrapper_argument_is_detached_in_place():
-    def session(compile):
-        leaf_ = two(3, grad=True)
-        x = leaf_ * 2
+@session
+def test_a_wrapper_argument_is_detached_in_place(compile):
+    leaf_ = two(3, grad=True)
+    x = leaf_ * 2
 
-        def f(x):
-            y = x * 3
-            x.detach_()
-            return y
+    def f(x):
+        y = x * 3
+        x.detach_()
+        return y
 
-        y = compile(f)(x)
-        yield leaf_, x, y
-        y.backward(cotangent(y))
-        yield leaf_, x, y
-
-    check_session(session)
+    y = compile(f)(x)
+    yield leaf_, x, y
+    y.backward(cotangent(y))
+    yield leaf_, x, y
 
 
 def _used_before_and_after(x, w):
@@ -228,16 +214,14 @@ def _used_before_and_after(x, w):
 @every_class
 @pytest.mark.parametrize("kind", ["leaf", "no leaf"])
 @pytest.mark.parametrize("f", [lambda x, w: x.detach_().mul_(w), _used_before_and_after])
-def test_a_wrapper_is_detached_in_place_and_then_written_under_grad(make, kind, f):
+@session
+def test_a_wrapper_is_detached_in_place_and_then_written_under_grad(compile, make, kind, f):
     """What was before the cut gets no gradient by what was written, not even zeros."""
 
-    def session(compile):
-        root, w = make(3, grad=True), make(3, seed=2, grad=True)
-        x = root * 1 if kind == "no leaf" else root
-        results = compile(f)(x, w)
-        for r in results if isinstance(results, tuple) else (results,):
-            if r.requires_grad:
-                yield attempt_later(lambda r=r: r.backward(cotangent(r), retain_graph=True))
-            yield root.grad, w.grad, results
-
-    check_session(session)
+    root, w = make(3, grad=True), make(3, seed=2, grad=True)
+    x = root * 1 if kind == "no leaf" else root
+    results = compile(f)(x, w)
+    for r in results if isinstance(results, tuple) else (results,):
+        if r.requires_grad:
+            yield attempt_later(lambda r=r: r.backward(cotangent(r), retain_graph=True))
+        yield root.grad, w.grad, results

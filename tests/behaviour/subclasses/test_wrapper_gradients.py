@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    check_session,
-    cotangent,
-    given,
-    leaf,
-    plain,
-)
+from tests.behaviour.harness import attempt, attempt_later, backward, check, cotangent, given, leaf, plain, session
 from tests.behaviour.shared import OF_THEMSELVES, PLACES
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import TwoTensor, extra, jagged, nested, tagged, two
@@ -24,24 +14,22 @@ from tests.behaviour.wrappers import TwoTensor, extra, jagged, nested, tagged, t
 @pytest.mark.parametrize("takes_none", [True, False])
 @pytest.mark.parametrize("made", ["argument", "inside"])
 @pytest.mark.parametrize("parts", [lambda x: x.unbind(1), lambda x: x.split(2, 1), lambda x: x.chunk(2, 0)])
-def test_a_hook_inside_on_a_part_of_a_wrapper_of_which_another_part_is_returned(parts, made, takes_none):
+@session
+def test_a_hook_inside_on_a_part_of_a_wrapper_of_which_another_part_is_returned(compile, parts, made, takes_none):
     def f(x, hook):
         first, *_, last = parts(x if made == "argument" else x * 2)
         first.register_hook(hook)
         return last
 
-    def session(compile):
-        x = TwoTensor(plain(2, 4), plain(2, 4, seed=1)).requires_grad_()
-        seen = []
+    x = TwoTensor(plain(2, 4), plain(2, 4, seed=1)).requires_grad_()
+    seen = []
 
-        def hook(g):
-            seen.append(g is None)
-            return g if takes_none and g is None else g * 2
+    def hook(g):
+        seen.append(g is None)
+        return g if takes_none and g is None else g * 2
 
-        last = compile(f)(x, hook)
-        yield attempt_later(lambda: backward([last])), x, seen
-
-    check_session(session)
+    last = compile(f)(x, hook)
+    yield attempt_later(lambda: backward([last])), x, seen
 
 
 @pytest.fixture(params=PLACES.values(), ids=PLACES)
@@ -111,7 +99,8 @@ def test_a_hook_inside_is_removed_by_the_function():
     check(f, lambda: given(two(3, grad=True)))
 
 
-def test_a_hook_inside_a_module_with_a_wrapper_parameter():
+@session
+def test_a_hook_inside_a_module_with_a_wrapper_parameter(compile):
     class Hooked(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -122,26 +111,21 @@ def test_a_hook_inside_a_module_with_a_wrapper_parameter():
             y.register_hook(lambda g: g * 3)
             return y.sin()
 
-    def session(compile):
-        module, x = Hooked(), plain(3, seed=2)
-        y = compile(module)(x)
-        y.backward(cotangent(y))
-        yield module.weight, x, y
-
-    check_session(session)
+    module, x = Hooked(), plain(3, seed=2)
+    y = compile(module)(x)
+    y.backward(cotangent(y))
+    yield module.weight, x, y
 
 
 @every_class
-def test_the_grad_of_a_wrapper_argument_is_read_inside(make):
-    def session(compile):
-        x = make(3, grad=True)
-        compiled = compile(lambda x: x * 2 if x.grad is None else x * x.grad)
-        for _ in range(2):
-            y = compiled(x)
-            y.backward(cotangent(y))
-            yield x, y
-
-    check_session(session)
+@session
+def test_the_grad_of_a_wrapper_argument_is_read_inside(compile, make):
+    x = make(3, grad=True)
+    compiled = compile(lambda x: x * 2 if x.grad is None else x * x.grad)
+    for _ in range(2):
+        y = compiled(x)
+        y.backward(cotangent(y))
+        yield x, y
 
 
 def test_the_grad_of_a_wrapper_argument_is_assigned_inside():
@@ -169,41 +153,37 @@ def test_autograd_grad_inside_of_a_wrapper():
     check(f, lambda: given(two(3, grad=True)))
 
 
-def test_a_backward_inside_goes_on_past_a_no_grad_view_of_a_wrapper():
-    def session(compile):
-        leaf_ = tagged(3, grad=True)
-        x = leaf_ * 2
-        with torch.no_grad():
-            v = x.view(3)
+@session
+def test_a_backward_inside_goes_on_past_a_no_grad_view_of_a_wrapper(compile):
+    leaf_ = tagged(3, grad=True)
+    x = leaf_ * 2
+    with torch.no_grad():
+        v = x.view(3)
 
-        def f(x, v):
-            part = v[1:]
-            part.backward(cotangent(part), retain_graph=True)
-            return x * 2
+    def f(x, v):
+        part = v[1:]
+        part.backward(cotangent(part), retain_graph=True)
+        return x * 2
 
-        y = compile(f)(x, v)
-        yield leaf_, x, v, y
-
-    check_session(session)
+    y = compile(f)(x, v)
+    yield leaf_, x, v, y
 
 
 @pytest.mark.parametrize("make", [lambda: leaf(2, 1), lambda: two(2, 1, grad=True)], ids=["plain", "wrapper"])
-def test_a_backward_inside_to_a_written_view_argument_passes_as_in_eager(make):
+@session
+def test_a_backward_inside_to_a_written_view_argument_passes_as_in_eager(compile, make):
     """To a written view gradients arrive before the node that saved what was written."""
 
-    def session(compile):
-        leaf_ = make()
-        x = (leaf_ * 2).t()
+    leaf_ = make()
+    x = (leaf_ * 2).t()
 
-        def f(x):
-            x.addcmul_(x, x)
-            x.backward(cotangent(x), retain_graph=True, inputs=[x])
-            return x * 2
+    def f(x):
+        x.addcmul_(x, x)
+        x.backward(cotangent(x), retain_graph=True, inputs=[x])
+        return x * 2
 
-        y = compile(f)(x)
-        yield leaf_, x, y
-
-    check_session(session)
+    y = compile(f)(x)
+    yield leaf_, x, y
 
 
 def _last(x, y):
@@ -226,13 +206,11 @@ def _after_a_write(x, y):
 
 @pytest.mark.parametrize("make", [two, extra, tagged, nested, jagged], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("function", [_last, _then_written, _after_a_write])
-def test_a_backward_inside_goes_on_into_the_callers_graph_of_wrappers(function, make):
-    def session(compile):
-        root = make(2, 3, grad=True)
-        x = root * 2
-        yield compile(function)(x, torch.ones_like(x).detach()), root
-
-    check_session(session)
+@session
+def test_a_backward_inside_goes_on_into_the_callers_graph_of_wrappers(compile, function, make):
+    root = make(2, 3, grad=True)
+    x = root * 2
+    yield compile(function)(x, torch.ones_like(x).detach()), root
 
 
 @pytest.fixture(params=OF_THEMSELVES.values(), ids=OF_THEMSELVES)
@@ -241,81 +219,73 @@ def of_itself(request):
 
 
 @every_class
-def test_second_derivatives_through_a_saved_wrapper_result_call_its_hooks(make, of_itself):
-    def session(compile):
-        x = make(3, grad=True)
-        y = compile(of_itself)(x * 0.5)
-        seen = []
-        y.register_hook(lambda g: seen.append(g.detach().clone()))
-        y.register_hook(lambda g: g * 2)
-        ones = torch.ones_like(y).detach()
-        (g,) = torch.autograd.grad([y], [x], [ones], create_graph=True)
-        second = torch.autograd.grad([g], [x, y], [ones * 3], allow_unused=True, create_graph=True)
-        yield seen, g, second
-        third = [s for s in second if s is not None and s.requires_grad]
-        yield torch.autograd.grad(third, [x, y], [ones] * len(third), allow_unused=True), seen
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_second_derivatives_through_a_saved_wrapper_result_call_its_hooks(compile, make, of_itself):
+    x = make(3, grad=True)
+    y = compile(of_itself)(x * 0.5)
+    seen = []
+    y.register_hook(lambda g: seen.append(g.detach().clone()))
+    y.register_hook(lambda g: g * 2)
+    ones = torch.ones_like(y).detach()
+    (g,) = torch.autograd.grad([y], [x], [ones], create_graph=True)
+    second = torch.autograd.grad([g], [x, y], [ones * 3], allow_unused=True, create_graph=True)
+    yield seen, g, second
+    third = [s for s in second if s is not None and s.requires_grad]
+    yield torch.autograd.grad(third, [x, y], [ones] * len(third), allow_unused=True), seen
 
 
 @every_class
 @pytest.mark.parametrize("given_as", [lambda x: x, lambda x: x.unsqueeze(0)], ids=["itself", "view"])
 @pytest.mark.parametrize("write", ["tanh_", "exp_"])
-def test_retain_grad_of_a_wrapper_argument_written_by_an_op_that_saves_its_result(write, given_as, make):
-    def session(compile):
-        root = make(3, grad=True)
-        x = given_as(root * 0.5)
-        x.retain_grad()
-        y = compile(lambda x: getattr(x, write)() * 2)(x)
-        y.backward(torch.ones_like(y).detach(), create_graph=True)
-        yield x.grad, root.grad
-        second = root.grad
-        root.grad = None
-        second.backward(torch.ones_like(second).detach())
-        yield x.grad, root.grad
-
-    check_session(session, rtol=1e-5)
+@session(rtol=1e-5)
+def test_retain_grad_of_a_wrapper_argument_written_by_an_op_that_saves_its_result(compile, write, given_as, make):
+    root = make(3, grad=True)
+    x = given_as(root * 0.5)
+    x.retain_grad()
+    y = compile(lambda x: getattr(x, write)() * 2)(x)
+    y.backward(torch.ones_like(y).detach(), create_graph=True)
+    yield x.grad, root.grad
+    second = root.grad
+    root.grad = None
+    second.backward(torch.ones_like(second).detach())
+    yield x.grad, root.grad
 
 
 @every_class
-def test_a_hook_on_one_wrapper_result_is_not_called_by_a_backward_of_another(make):
-    def session(compile):
-        def f(x):
-            y = x * 0.5
-            return x + y, x - y
+@session
+def test_a_hook_on_one_wrapper_result_is_not_called_by_a_backward_of_another(compile, make):
+    def f(x):
+        y = x * 0.5
+        return x + y, x - y
 
-        x = make(3, grad=True)
-        first, second = compile(f)(x)
-        seen = []
-        first.register_hook(lambda g: seen.append(("first", g.detach().clone())))
-        second.register_hook(lambda g: seen.append(("second", g.detach().clone())))
-        for result in (second, first):
-            result.backward(torch.ones_like(result), retain_graph=True)
-            yield list(seen), x.grad
-
-    check_session(session)
+    x = make(3, grad=True)
+    first, second = compile(f)(x)
+    seen = []
+    first.register_hook(lambda g: seen.append(("first", g.detach().clone())))
+    second.register_hook(lambda g: seen.append(("second", g.detach().clone())))
+    for result in (second, first):
+        result.backward(torch.ones_like(result), retain_graph=True)
+        yield list(seen), x.grad
 
 
 @every_class
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_a_hook_of_the_caller_on_a_view_argument_that_is_read_and_then_written(make, create_graph):
+@session
+def test_a_hook_of_the_caller_on_a_view_argument_that_is_read_and_then_written(compile, make, create_graph):
     """What was read of it before leads to the history that it had then, on which the hook is."""
 
     def f(x):
         x[0] = x[0]
         return x.view_as(x), x * x
 
-    def session(compile):
-        leaf_ = make(2, grad=True)
-        base = leaf_ * 1
-        view, seen = base.view(-1), []
-        view.register_hook(lambda g: [seen.append(g), g * 2][1])
-        results = compile(f)(view)
-        for t in results:
-            t.backward(cotangent(t), retain_graph=True, create_graph=create_graph)
-            yield leaf_.grad, view, results, seen
-
-    check_session(session)
+    leaf_ = make(2, grad=True)
+    base = leaf_ * 1
+    view, seen = base.view(-1), []
+    view.register_hook(lambda g: [seen.append(g), g * 2][1])
+    results = compile(f)(view)
+    for t in results:
+        t.backward(cotangent(t), retain_graph=True, create_graph=create_graph)
+        yield leaf_.grad, view, results, seen
 
 
 KEPT = {
@@ -338,51 +308,47 @@ OVERWRITTEN = {
 @pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
 @pytest.mark.parametrize("overwritten", OVERWRITTEN.values(), ids=OVERWRITTEN)
 @pytest.mark.parametrize("view", [False, True], ids=["itself", "view"])
-def test_gradients_that_do_not_need_an_overwritten_saved_wrapper(make, kept, overwritten, view):
+@session
+def test_gradients_that_do_not_need_an_overwritten_saved_wrapper(compile, make, kept, overwritten, view):
     def function(x, y):
         kept(x)
         overwritten(x, y)
         return x
 
-    def session(compile):
-        root, other = make(2, 2, grad=True), leaf(2, 2)
-        x = root.clone()
-        result = attempt(lambda: compile(function)(x.t() if view else x, other.clone()))
-        yield result
-        if not isinstance(result, torch.Tensor):
-            return
-        for asked in ([other], [root], [root, other], [other]):
-            yield attempt_later(
-                lambda asked=asked: torch.autograd.grad(
-                    result, asked, torch.ones_like(result), retain_graph=True, allow_unused=True
-                )
+    root, other = make(2, 2, grad=True), leaf(2, 2)
+    x = root.clone()
+    result = attempt(lambda: compile(function)(x.t() if view else x, other.clone()))
+    yield result
+    if not isinstance(result, torch.Tensor):
+        return
+    for asked in ([other], [root], [root, other], [other]):
+        yield attempt_later(
+            lambda asked=asked: torch.autograd.grad(
+                result, asked, torch.ones_like(result), retain_graph=True, allow_unused=True
             )
-        yield attempt_later(lambda: backward([result])), other.grad
-
-    check_session(session)
+        )
+    yield attempt_later(lambda: backward([result])), other.grad
 
 
 @pytest.mark.parametrize("make", [two, tagged, plain], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("change", ["t_", "squeeze_"])
 @pytest.mark.parametrize("written", [False, True])
-def test_a_retained_gradient_has_the_shape_before_an_in_place_reshape(make, change: str, written: bool):
-    def session(compile):
-        root = make(1, 3).requires_grad_()
-        x = root * 2
-        x.retain_grad()
+@session
+def test_a_retained_gradient_has_the_shape_before_an_in_place_reshape(compile, make, change: str, written: bool):
+    root = make(1, 3).requires_grad_()
+    x = root * 2
+    x.retain_grad()
 
-        def f(x):
-            getattr(x, change)()
-            if written:
-                with torch.no_grad():
-                    x.mul_(2)
-            return x
+    def f(x):
+        getattr(x, change)()
+        if written:
+            with torch.no_grad():
+                x.mul_(2)
+        return x
 
-        y = compile(f)(x)
-        y.backward(cotangent(y))
-        yield root.grad, x.grad, x.detach()
-
-    check_session(session)
+    y = compile(f)(x)
+    y.backward(cotangent(y))
+    yield root.grad, x.grad, x.detach()
 
 
 def test_a_backward_of_one_of_two_wrapper_results():
@@ -420,14 +386,12 @@ def test_a_gradient_penalty_of_a_wrapper():
     check(lambda x: x * x * x, make, backward=penalty)
 
 
-def test_hooks_of_the_caller_on_a_wrapper_leaf_and_result():
-    def session(compile):
-        seen = []
-        x = two(3, grad=True)
-        x.register_hook(lambda g: seen.append(g * 1))
-        y = compile(lambda x: x * x)(x)
-        y.register_hook(lambda g: g * 2)
-        y.backward(cotangent(y))
-        yield x, y, seen
-
-    check_session(session)
+@session
+def test_hooks_of_the_caller_on_a_wrapper_leaf_and_result(compile):
+    seen = []
+    x = two(3, grad=True)
+    x.register_hook(lambda g: seen.append(g * 1))
+    y = compile(lambda x: x * x)(x)
+    y.register_hook(lambda g: g * 2)
+    y.backward(cotangent(y))
+    yield x, y, seen

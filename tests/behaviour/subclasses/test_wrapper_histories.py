@@ -5,39 +5,29 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    Raised,
-    attempt_later,
-    backward,
-    check,
-    check_session,
-    cotangent,
-    differentiable,
-    given,
-)
+from tests.behaviour.harness import Raised, attempt_later, backward, check, cotangent, differentiable, given, session
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
 
 
 @every_class
-def test_requires_grad_of_a_no_grad_view_argument_of_a_wrapper_leaf(make):
-    def session(compile):
-        x = make(3, 2, grad=True)
-        with torch.no_grad():
-            v = x.t()
+@session
+def test_requires_grad_of_a_no_grad_view_argument_of_a_wrapper_leaf(compile, make):
+    x = make(3, 2, grad=True)
+    with torch.no_grad():
+        v = x.t()
 
-        def f(v):
-            v.requires_grad_()
-            return v.clone()
+    def f(v):
+        v.requires_grad_()
+        return v.clone()
 
-        y = compile(f)(v)
-        y.backward(cotangent(y))
-        yield x.grad, v.grad
-
-    check_session(session)
+    y = compile(f)(v)
+    y.backward(cotangent(y))
+    yield x.grad, v.grad
 
 
-def test_a_view_of_a_constant_by_a_custom_function_that_is_written_under_grad():
+@session
+def test_a_view_of_a_constant_by_a_custom_function_that_is_written_under_grad(compile):
     class Both(torch.autograd.Function):
         @staticmethod
         def forward(ctx, v, x):
@@ -55,13 +45,10 @@ def test_a_view_of_a_constant_by_a_custom_function_that_is_written_under_grad():
         other.add_(1)
         return other, view
 
-    def session(compile):
-        x = extra(2, 2, grad=True)
-        other, view = compile(f)(x)
-        yield other, view.elem, view.requires_grad, view._base is other._base
-        yield isinstance(attempt_later(lambda: view.grad_fn), Raised)  # the message names the Function
-
-    check_session(session)
+    x = extra(2, 2, grad=True)
+    other, view = compile(f)(x)
+    yield other, view.elem, view.requires_grad, view._base is other._base
+    yield isinstance(attempt_later(lambda: view.grad_fn), Raised)  # the message names the Function
 
 
 _BOTH_WAYS = {"a sum": lambda x, y: x + y, "a product": lambda x, y: x * y, "each": lambda x, y: (x * y, x * 5, y * 7)}
@@ -73,7 +60,10 @@ _REWRITES = {"mul_": lambda x: x.mul_(3), "relu_": lambda x: x.relu_(), "zero_":
 @pytest.mark.parametrize("combine", _BOTH_WAYS.values(), ids=_BOTH_WAYS)
 @pytest.mark.parametrize("write", _REWRITES.values(), ids=_REWRITES)
 @pytest.mark.parametrize("make", [two, extra, jagged, nested], ids=lambda make: make.__name__)
-def test_gradients_of_what_is_computed_of_a_wrapper_before_and_after_a_write(make, write, combine, create_graph):
+@session
+def test_gradients_of_what_is_computed_of_a_wrapper_before_and_after_a_write(
+    compile, make, write, combine, create_graph
+):
     """One result leads both to the history that the argument came with and to the one that it has since."""
 
     def f(x):
@@ -81,18 +71,15 @@ def test_gradients_of_what_is_computed_of_a_wrapper_before_and_after_a_write(mak
         write(x)
         return combine(before, x)
 
-    def session(compile):
-        a = make(2, 3, grad=True)
-        x = a * 5
-        y = compile(f)(x)
-        outs = y if isinstance(y, tuple) else (y,)
-        for out in outs:
-            (g,) = torch.autograd.grad(out, a, torch.ones_like(out), retain_graph=True, create_graph=create_graph)
-            yield g
-            if g.requires_grad:
-                yield torch.autograd.grad(g, a, torch.ones_like(g), retain_graph=True, allow_unused=True)
-
-    check_session(session)
+    a = make(2, 3, grad=True)
+    x = a * 5
+    y = compile(f)(x)
+    outs = y if isinstance(y, tuple) else (y,)
+    for out in outs:
+        (g,) = torch.autograd.grad(out, a, torch.ones_like(out), retain_graph=True, create_graph=create_graph)
+        yield g
+        if g.requires_grad:
+            yield torch.autograd.grad(g, a, torch.ones_like(g), retain_graph=True, allow_unused=True)
 
 
 @pytest.mark.parametrize("view", ["unsqueeze", "detach"])
@@ -133,7 +120,8 @@ def _quietly(view):
 @pytest.mark.parametrize("quietly", [False, True], ids=["", "under no_grad"])
 @pytest.mark.parametrize("kind", ["plain", "leaf", "result"])
 @pytest.mark.parametrize("make", [two, tagged, nested], ids=lambda make: make.__name__)
-def test_requires_grad_of_a_view_of_a_wrapper_made_inside(make, kind, quietly, view, use):
+@session
+def test_requires_grad_of_a_view_of_a_wrapper_made_inside(compile, make, kind, quietly, view, use):
     if view is not VIEWS["detached"] and kind != "plain" and not quietly:
         pytest.skip("it requires grad by its base")
 
@@ -143,76 +131,68 @@ def test_requires_grad_of_a_view_of_a_wrapper_made_inside(make, kind, quietly, v
         made.requires_grad_()
         return made, before, *use(made)
 
-    def session(compile):
-        root = make(2, 2, grad=kind != "plain")
-        x = root * 1 if kind == "result" else root
-        results = compile(function)(x)
-        yield root, x, results
-        tensors = [x, *results]
-        yield [attempt_later(lambda t=t: t._base is None) for t in tensors]
-        yield [[attempt_later(lambda t=t, u=u: t._base is u) for t in tensors] for u in tensors]
-        with_history = [t for t in differentiable(results) if t.grad_fn is not None]
-        if with_history:
-            backward(with_history)
-        yield root, x, results
-        with torch.no_grad():
-            results[0].add_(1)
-        yield root, x, results[0]
-
-    check_session(session)
+    root = make(2, 2, grad=kind != "plain")
+    x = root * 1 if kind == "result" else root
+    results = compile(function)(x)
+    yield root, x, results
+    tensors = [x, *results]
+    yield [attempt_later(lambda t=t: t._base is None) for t in tensors]
+    yield [[attempt_later(lambda t=t, u=u: t._base is u) for t in tensors] for u in tensors]
+    with_history = [t for t in differentiable(results) if t.grad_fn is not None]
+    if with_history:
+        backward(with_history)
+    yield root, x, results
+    with torch.no_grad():
+        results[0].add_(1)
+    yield root, x, results[0]
 
 
 @pytest.mark.parametrize("last", [lambda y: y, lambda y: y[1:]], ids=["the view", "a later view of it"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_a_view_of_a_view_argument_after_a_write_without_grad_has_eagers_history(mode, last):
+@session
+def test_a_view_of_a_view_argument_after_a_write_without_grad_has_eagers_history(compile, mode, last):
     def f(x):
         y = x.t()
         with mode():
             x.zero_()
         return last(y)
 
-    def session(compile):
-        root = two(3, 2, grad=True)
-        x = root.t()
-        y = compile(f)(x)
-        yield attempt_later(lambda: torch.autograd.backward([y], [torch.ones_like(y)], inputs=[x, root]))
-        yield x.grad, root.grad  # autograd looked for both histories anew, and found them apart
-
-    check_session(session)
+    root = two(3, 2, grad=True)
+    x = root.t()
+    y = compile(f)(x)
+    yield attempt_later(lambda: torch.autograd.backward([y], [torch.ones_like(y)], inputs=[x, root]))
+    yield x.grad, root.grad  # autograd looked for both histories anew, and found them apart
 
 
-def test_a_view_made_under_grad_of_a_no_grad_view():
-    def session(compile):
-        leaf_ = two(3, 2, grad=True)
-        with torch.no_grad():
-            v = leaf_.view(-1)
-        y = compile(lambda x, v: v.unsqueeze(1))(leaf_, v)
-        yield leaf_, v, y
-        y.backward(cotangent(y))
-        yield leaf_, v, y
-
-    check_session(session)
+@session
+def test_a_view_made_under_grad_of_a_no_grad_view(compile):
+    leaf_ = two(3, 2, grad=True)
+    with torch.no_grad():
+        v = leaf_.view(-1)
+    y = compile(lambda x, v: v.unsqueeze(1))(leaf_, v)
+    yield leaf_, v, y
+    y.backward(cotangent(y))
+    yield leaf_, v, y
 
 
-def test_a_view_of_a_view_argument_that_is_then_written():
-    def session(compile):
-        def f(x):
-            v = x.t()
-            x.zero_()
-            return v
+@session
+def test_a_view_of_a_view_argument_that_is_then_written(compile):
+    def f(x):
+        v = x.t()
+        x.zero_()
+        return v
 
-        root = tagged(3, 2, grad=True)
-        base = root.clone()
-        x = base.t()
-        v = compile(f)(x)
-        yield v, x, base
-        found = torch.autograd.grad(v, [root, base, x], cotangent(v), allow_unused=True)
-        yield [g is None for g in found], found
-
-    check_session(session)
+    root = tagged(3, 2, grad=True)
+    base = root.clone()
+    x = base.t()
+    v = compile(f)(x)
+    yield v, x, base
+    found = torch.autograd.grad(v, [root, base, x], cotangent(v), allow_unused=True)
+    yield [g is None for g in found], found
 
 
-def test_a_no_grad_view_of_a_view_after_requires_grad_false_of_the_base():
+@session
+def test_a_no_grad_view_of_a_view_after_requires_grad_false_of_the_base(compile):
     """Eager fails an assertion of its own where it is asked for the history of the view, and does not ask here."""
 
     def f(x, v):
@@ -221,18 +201,16 @@ def test_a_no_grad_view_of_a_view_after_requires_grad_false_of_the_base():
         with torch.no_grad():
             return v.t()
 
-    def session(compile):
-        x = two(2, 3, grad=True)
-        v = x[:]
-        out = compile(f)(x, v)
-        yield x, out, out._base is x, v.requires_grad
-
-    check_session(session)
+    x = two(2, 3, grad=True)
+    v = x[:]
+    out = compile(f)(x, v)
+    yield x, out, out._base is x, v.requires_grad
 
 
 @every_class
 @pytest.mark.parametrize("later", [lambda x, v: v.add_(1), lambda x, v: x.add_(1)], ids=["view", "base"])
-def test_the_caller_writes_a_view_whose_base_began_to_require_grad_after_it(later, make):
+@session
+def test_the_caller_writes_a_view_whose_base_began_to_require_grad_after_it(compile, later, make):
     """Autograd was told of the view, so that it looks for its history after the write."""
 
     def f(x):
@@ -241,15 +219,12 @@ def test_the_caller_writes_a_view_whose_base_began_to_require_grad_after_it(late
         y.requires_grad_()
         return y, v
 
-    def session(compile):
-        y, v = compile(f)(make(2, 3))
-        with torch.no_grad():
-            later(y, v)
-        yield v.requires_grad, v.is_leaf, v.grad_fn is not None
-        v.backward(torch.ones_like(v).detach())
-        yield y.grad
-
-    check_session(session)
+    y, v = compile(f)(make(2, 3))
+    with torch.no_grad():
+        later(y, v)
+    yield v.requires_grad, v.is_leaf, v.grad_fn is not None
+    v.backward(torch.ones_like(v).detach())
+    yield y.grad
 
 
 def _under_no_grad(write):

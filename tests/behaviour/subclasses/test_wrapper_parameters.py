@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import check, cotangent, given, leaf, plain, session
 from tests.behaviour.subclasses.common import every_class_and_jagged
 from tests.behaviour.wrappers import Tagged, nested, quantized, tagged, two
 
@@ -28,18 +28,16 @@ class Scale(nn.Module):
 
 
 @every_class_and_jagged
-def test_a_wrapper_parameter_and_a_wrapper_buffer_that_is_written(make):
-    def session(compile):
-        module = Scale(make)
-        compiled = compile(module)
-        for seed in (0, 1):
-            x = make(3, seed=seed)
-            y = compiled(x)
-            yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
-            y.backward(cotangent(y))
-            yield module.weight, module.weight.grad
-
-    check_session(session)
+@session
+def test_a_wrapper_parameter_and_a_wrapper_buffer_that_is_written(compile, make):
+    module = Scale(make)
+    compiled = compile(module)
+    for seed in (0, 1):
+        x = make(3, seed=seed)
+        y = compiled(x)
+        yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
+        y.backward(cotangent(y))
+        yield module.weight, module.weight.grad
 
 
 def _steps(module):
@@ -65,36 +63,32 @@ def _thaws_another_class(module):
 
 @every_class_and_jagged
 @pytest.mark.parametrize("change", [_steps, _replaces, _loads, _freezes, _thaws_another_class])
-def test_the_caller_changes_a_wrapper_parameter_between_calls(make, change):
-    def session(compile):
-        module = Scale(make)
-        module.mean = torch.zeros(3)
-        module.forward = lambda x: x * module.weight
-        compiled = compile(module)
-        for _ in range(3):
-            x = leaf(3) if make is not tagged and change is not _thaws_another_class else plain(3)
-            y = compiled(x)
-            yield x, y, dict(module.named_parameters())
-            if y.requires_grad:
-                y.backward(cotangent(y))
-            yield x, module.weight, module.weight.grad
-            change(module)
-
-    check_session(session)
+@session
+def test_the_caller_changes_a_wrapper_parameter_between_calls(compile, make, change):
+    module = Scale(make)
+    module.mean = torch.zeros(3)
+    module.forward = lambda x: x * module.weight
+    compiled = compile(module)
+    for _ in range(3):
+        x = leaf(3) if make is not tagged and change is not _thaws_another_class else plain(3)
+        y = compiled(x)
+        yield x, y, dict(module.named_parameters())
+        if y.requires_grad:
+            y.backward(cotangent(y))
+        yield x, module.weight, module.weight.grad
+        change(module)
 
 
 @every_class_and_jagged
-def test_two_modules_share_a_wrapper_parameter(make):
-    def session(compile):
-        first, second = Scale(make), Scale(make)
-        second.weight = first.weight
-        module = nn.Sequential(first, second)
-        x = make(3)
-        y = compile(module)(x)
-        y.backward(cotangent(y))
-        yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
-
-    check_session(session)
+@session
+def test_two_modules_share_a_wrapper_parameter(compile, make):
+    first, second = Scale(make), Scale(make)
+    second.weight = first.weight
+    module = nn.Sequential(first, second)
+    x = make(3)
+    y = compile(module)(x)
+    y.backward(cotangent(y))
+    yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
 
 
 @every_class_and_jagged
@@ -104,18 +98,16 @@ def test_a_wrapper_parameter_is_passed_and_returned(make):
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 @pytest.mark.parametrize("make", [two, nested])
-def test_training_with_wrapper_parameters(make, optimizer):
-    def session(compile):
-        module = Scale(make)
-        compiled, o = compile(module), optimizer(module.parameters(), lr=0.5)
-        for seed in range(3):
-            o.zero_grad()
-            y = compiled(make(3, seed=seed))
-            y.sum().backward()
-            o.step()
-            yield y, dict(module.named_parameters()), dict(module.named_buffers())
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_training_with_wrapper_parameters(compile, make, optimizer):
+    module = Scale(make)
+    compiled, o = compile(module), optimizer(module.parameters(), lr=0.5)
+    for seed in range(3):
+        o.zero_grad()
+        y = compiled(make(3, seed=seed))
+        y.sum().backward()
+        o.step()
+        yield y, dict(module.named_parameters()), dict(module.named_buffers())
 
 
 class Linear(torch.nn.Module):
@@ -129,46 +121,40 @@ class Linear(torch.nn.Module):
 
 
 @pytest.mark.parametrize("make", [two, tagged], ids=lambda make: make.__name__)
-def test_a_wrapper_parameter_that_the_caller_updates(make):
-    def session(compile):
-        m = Linear(make(2, 3))
-        f = compile(m)
-        for seed in (0, 1):
-            x = leaf(4, 3, seed=seed) if make is two else plain(4, 3, seed=seed)
-            y = f(x)
-            yield x, y, dict(m.named_parameters())
-            y.backward(cotangent(y))
-            yield x, y, dict(m.named_parameters())
-            with torch.no_grad():
-                m.weight.add_(m.weight.grad)
-
-    check_session(session)
-
-
-def test_a_frozen_quantized_weight():
-    def session(compile):
-        m = Linear(quantized(2, 3))
-        m.weight.requires_grad_(False)
-        f = compile(m)
-        x = leaf(4, 3)
+@session
+def test_a_wrapper_parameter_that_the_caller_updates(compile, make):
+    m = Linear(make(2, 3))
+    f = compile(m)
+    for seed in (0, 1):
+        x = leaf(4, 3, seed=seed) if make is two else plain(4, 3, seed=seed)
         y = f(x)
         yield x, y, dict(m.named_parameters())
         y.backward(cotangent(y))
         yield x, y, dict(m.named_parameters())
+        with torch.no_grad():
+            m.weight.add_(m.weight.grad)
 
-    check_session(session)
+
+@session
+def test_a_frozen_quantized_weight(compile):
+    m = Linear(quantized(2, 3))
+    m.weight.requires_grad_(False)
+    f = compile(m)
+    x = leaf(4, 3)
+    y = f(x)
+    yield x, y, dict(m.named_parameters())
+    y.backward(cotangent(y))
+    yield x, y, dict(m.named_parameters())
 
 
-def test_a_quantized_weight_that_requires_grad():
-    def session(compile):
-        m = Linear(quantized(2, 3))
-        f = compile(m)
-        x = leaf(4, 3)
-        y = f(x)
-        y.backward(cotangent(y))
-        yield x, y, dict(m.named_parameters())
-
-    check_session(session)
+@session
+def test_a_quantized_weight_that_requires_grad(compile):
+    m = Linear(quantized(2, 3))
+    f = compile(m)
+    x = leaf(4, 3)
+    y = f(x)
+    y.backward(cotangent(y))
+    yield x, y, dict(m.named_parameters())
 
 
 def test_a_quantized_tensor_is_dequantized_by_ops_it_does_not_know():

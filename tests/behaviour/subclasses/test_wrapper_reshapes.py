@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given
+from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, session
 from tests.behaviour.subclasses.common import every_class, every_class_and_jagged
 from tests.behaviour.wrappers import tagged, two
 
@@ -24,7 +24,8 @@ _CHANGES = {
 @every_class_and_jagged
 @pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES)
 @pytest.mark.parametrize("also", ["nothing", "a write", "a write before", "a view", "an alias"])
-def test_a_wrapper_argument_is_reshaped_and_written_and_viewed(make, change, also):
+@session
+def test_a_wrapper_argument_is_reshaped_and_written_and_viewed(compile, make, change, also):
     def f(x, w):
         v = x[1:] if also == "a view" else x.detach() if also == "an alias" else None
         if also == "a write before":
@@ -34,52 +35,45 @@ def test_a_wrapper_argument_is_reshaped_and_written_and_viewed(make, change, als
             x.mul_(w.flatten()[0])
         return x * 2, v
 
-    def session(compile):
-        compiled = compile(f)
-        for base in (False, True):  # an argument without history, and one with
-            x, w = make(2, 3, grad=base), make(1)
-            root = x
-            x = x * 1 if base else x
-            out = compiled(x, w)
+    compiled = compile(f)
+    for base in (False, True):  # an argument without history, and one with
+        x, w = make(2, 3, grad=base), make(1)
+        root = x
+        x = x * 1 if base else x
+        out = compiled(x, w)
+        yield root, x, out
+        x.detach().add_(1)
+        yield root, x, out
+        if out[0].requires_grad:
+            yield attempt_later(lambda: out[0].sum().backward())  # noqa: B023
             yield root, x, out
-            x.detach().add_(1)
-            yield root, x, out
-            if out[0].requires_grad:
-                yield attempt_later(lambda: out[0].sum().backward())  # noqa: B023
-                yield root, x, out
-
-    check_session(session)
 
 
 @every_class_and_jagged
-def test_a_wrapper_passed_twice_and_with_its_view_is_reshaped(make):
-    def session(compile):
-        compiled = compile(lambda x, y, v: (x.t_(), y.mul_(2), v * 3))
-        x = make(2, 3)
-        v = x[0]
-        out = compiled(x, x, v)
-        yield x, v, out
-        v.zero_()
-        yield x, v, out
-
-    check_session(session)
+@session
+def test_a_wrapper_passed_twice_and_with_its_view_is_reshaped(compile, make):
+    compiled = compile(lambda x, y, v: (x.t_(), y.mul_(2), v * 3))
+    x = make(2, 3)
+    v = x[0]
+    out = compiled(x, x, v)
+    yield x, v, out
+    v.zero_()
+    yield x, v, out
 
 
 @every_class
-def test_a_wrapper_leaf_is_reshaped_under_no_grad_and_then_used(make):
+@session
+def test_a_wrapper_leaf_is_reshaped_under_no_grad_and_then_used(compile, make):
     def f(x, y):
         with torch.no_grad():
             x.unsqueeze_(-1)
         return x * y
 
-    def session(compile):
-        x, y = make(3, grad=True), make(3, seed=1, grad=True)
-        z = compile(f)(x, y)
-        yield x, y, z
-        z.backward(cotangent(z))
-        yield x, y, z
-
-    check_session(session)
+    x, y = make(3, grad=True), make(3, seed=1, grad=True)
+    z = compile(f)(x, y)
+    yield x, y, z
+    z.backward(cotangent(z))
+    yield x, y, z
 
 
 @every_class
@@ -192,18 +186,16 @@ def test_a_wrapper_argument_is_reshaped_and_written():
     check(f, lambda: given(two(2, 3), two(2, seed=1)))
 
 
-def test_a_wrapper_with_a_history_is_reshaped():
-    def session(compile):
-        leaf_ = two(2, 3, grad=True)
-        x = leaf_ * 2
+@session
+def test_a_wrapper_with_a_history_is_reshaped(compile):
+    leaf_ = two(2, 3, grad=True)
+    x = leaf_ * 2
 
-        def f(x):
-            x.t_()
-            return x * x
+    def f(x):
+        x.t_()
+        return x * x
 
-        y = compile(f)(x)
-        yield leaf_, x, y
-        y.backward(cotangent(y))
-        yield leaf_, x, y
-
-    check_session(session)
+    y = compile(f)(x)
+    yield leaf_, x, y
+    y.backward(cotangent(y))
+    yield leaf_, x, y

@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, check_session, cotangent, leaf, plain
+from tests.behaviour.harness import attempt_later, cotangent, leaf, plain, session
 from tests.behaviour.subclasses.common import every_class_and_jagged
 from tests.behaviour.wrappers import Tagged, extra, tagged, two
 
@@ -16,76 +16,64 @@ from tests.behaviour.wrappers import Tagged, extra, tagged, two
 @pytest.mark.parametrize(
     "lay", [lambda g: g, lambda g: g.t().contiguous().t(), lambda g: g[:1].expand(2, 3)], ids=["same", "t", "expand"]
 )
-def test_layouts_of_wrapper_tangents(make, lay):
-    def session(compile):
-        compiled = compile(lambda x: x.sin() * x)
-        for _ in range(2):
-            x = make(2, 3, grad=True)
-            y = compiled(x)
-            y.backward(lay(cotangent(y)))
-            yield x, y
-
-    check_session(session, rtol=1e-6)
+@session(rtol=1e-6)
+def test_layouts_of_wrapper_tangents(compile, make, lay):
+    compiled = compile(lambda x: x.sin() * x)
+    for _ in range(2):
+        x = make(2, 3, grad=True)
+        y = compiled(x)
+        y.backward(lay(cotangent(y)))
+        yield x, y
 
 
 @every_class_and_jagged
-def test_tangents_of_some_of_several_wrapper_results(make):
-    def session(compile):
-        compiled = compile(lambda x, w: (x * w, x + 1, (w * w).sum()))
-        for which in ([0], [1], [2], [0, 2], [1, 0]):
-            x, w = make(3, grad=True), make(3, seed=2, grad=True)
-            out = compiled(x, w)
-            torch.autograd.backward([out[k] for k in which], [cotangent(out[k]) for k in which])
-            yield x, w, out
-
-    check_session(session)
+@session
+def test_tangents_of_some_of_several_wrapper_results(compile, make):
+    compiled = compile(lambda x, w: (x * w, x + 1, (w * w).sum()))
+    for which in ([0], [1], [2], [0, 2], [1, 0]):
+        x, w = make(3, grad=True), make(3, seed=2, grad=True)
+        out = compiled(x, w)
+        torch.autograd.backward([out[k] for k in which], [cotangent(out[k]) for k in which])
+        yield x, w, out
 
 
 @pytest.mark.parametrize("make", [two, tagged], ids=["two", "tagged"])
-def test_a_plain_tangent_of_a_wrapper_result(make):
-    def session(compile):
-        x = make(3, grad=True)
-        y = compile(lambda x: x * x)(x)
-        y.backward(plain(3, seed=3))
+@session
+def test_a_plain_tangent_of_a_wrapper_result(compile, make):
+    x = make(3, grad=True)
+    y = compile(lambda x: x * x)(x)
+    y.backward(plain(3, seed=3))
+    yield x, y
+
+
+@session
+def test_a_wrapper_tangent_of_a_plain_result(compile):
+    x = leaf(3)
+    y = compile(lambda x: x * x)(x)
+    y.backward(two(3, seed=3))
+    yield x, y
+    x.grad = None
+    y = compile(lambda x: x * x)(x)
+    y.backward(plain(3, seed=3))
+    yield x, y
+
+
+@session
+def test_a_tangent_with_other_metadata(compile):
+    f = compile(lambda x: x * x)
+    for tag in ("a", "b", "a"):
+        x = tagged(3, tag="x", grad=True)
+        y = f(x)
+        y.backward(Tagged(plain(3, seed=3), tag, 5))
         yield x, y
 
-    check_session(session)
 
-
-def test_a_wrapper_tangent_of_a_plain_result():
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: x * x)(x)
-        y.backward(two(3, seed=3))
-        yield x, y
-        x.grad = None
-        y = compile(lambda x: x * x)(x)
-        y.backward(plain(3, seed=3))
-        yield x, y
-
-    check_session(session)
-
-
-def test_a_tangent_with_other_metadata():
-    def session(compile):
-        f = compile(lambda x: x * x)
-        for tag in ("a", "b", "a"):
-            x = tagged(3, tag="x", grad=True)
-            y = f(x)
-            y.backward(Tagged(plain(3, seed=3), tag, 5))
-            yield x, y
-
-    check_session(session)
-
-
-def test_a_tangent_that_is_a_nested_wrapper_of_a_result_that_is_not():
-    def session(compile):
-        x = two(3, grad=True)
-        y = compile(lambda x: x + x)(x)
-        y.backward(TwoTensor(two(3, seed=3), two(3, seed=4)))
-        yield x, y
-
-    check_session(session)
+@session
+def test_a_tangent_that_is_a_nested_wrapper_of_a_result_that_is_not(compile):
+    x = two(3, grad=True)
+    y = compile(lambda x: x + x)(x)
+    y.backward(TwoTensor(two(3, seed=3), two(3, seed=4)))
+    yield x, y
 
 
 class Coerced(Tagged):
@@ -115,10 +103,8 @@ def test_a_class_that_coerces_its_tangents():
     assert torch.equal(x.grad.elem, 2 * 3 * plain(3, seed=2))
 
 
-def test_a_tangent_of_an_unrelated_class_raises_as_in_eager():
-    def session(compile):
-        x = two(3, grad=True)
-        y = compile(lambda x: x.exp() * x)(x)
-        yield attempt_later(lambda: y.backward(extra(3)))
-
-    check_session(session)
+@session
+def test_a_tangent_of_an_unrelated_class_raises_as_in_eager(compile):
+    x = two(3, grad=True)
+    y = compile(lambda x: x.exp() * x)(x)
+    yield attempt_later(lambda: y.backward(extra(3)))

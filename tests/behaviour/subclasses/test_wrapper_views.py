@@ -6,33 +6,31 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Flat
-from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later, check, cotangent, given, leaf, plain, session
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_views_made_before_and_after_set_of_a_wrapper(grad):
+@session
+def test_views_made_before_and_after_set_of_a_wrapper(compile, grad):
     def f(x):
         before, elsewhere = x.view(-1), x * 2
         with torch.no_grad():
             x.set_(elsewhere)
         return before, x[:1]
 
-    def session(compile):
-        leaf_ = two(3, grad=grad)
-        x = leaf_.clone()
-        views = compile(f)(x)
+    leaf_ = two(3, grad=grad)
+    x = leaf_.clone()
+    views = compile(f)(x)
+    yield leaf_, x, views
+    for t in (x, *views):
+        with torch.no_grad():
+            t.add_(1)
         yield leaf_, x, views
-        for t in (x, *views):
-            with torch.no_grad():
-                t.add_(1)
-            yield leaf_, x, views
-        if grad:
-            yield attempt_later(lambda: views[0].backward(cotangent(views[0])))
-            yield leaf_
-
-    check_session(session)
+    if grad:
+        yield attempt_later(lambda: views[0].backward(cotangent(views[0])))
+        yield leaf_
 
 
 def test_a_plain_view_is_written_in_a_function_that_returns_a_wrapper_view():
@@ -48,43 +46,39 @@ def test_a_plain_view_is_written_in_a_function_that_returns_a_wrapper_view():
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_views_of_the_data_of_a_part_of_a_written_view(grad):
+@session
+def test_views_of_the_data_of_a_part_of_a_written_view(compile, grad):
     def f(x):
         part = x[1:]
         x.exp_()
         alias = part.data
         return alias.expand(2, 2), alias[:1], part.detach()[1:], alias * 2
 
-    def session(compile):
-        base = two(3, grad=grad) * 1
-        x = base.view(-1)
-        results = compile(f)(x)
+    base = two(3, grad=grad) * 1
+    x = base.view(-1)
+    results = compile(f)(x)
+    yield base, x, results
+    for t in (x, results[1]):
+        with torch.no_grad():
+            t.add_(1)
         yield base, x, results
-        for t in (x, results[1]):
-            with torch.no_grad():
-                t.add_(1)
-            yield base, x, results
-
-    check_session(session)
 
 
 @pytest.mark.parametrize("part", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
-def test_set_of_a_view_of_a_wrapper(part, grad):
+@session
+def test_set_of_a_view_of_a_wrapper(compile, part, grad):
     def f(x):
         elsewhere, view = x * 2, x.view(-1)[1:] if part else x.view(-1)
         view.set_(elsewhere.detach())
         return view, x.view(-1)
 
-    def session(compile):
-        x = two(2, 3, grad=grad) * 1
-        views = compile(f)(x)
-        yield x, views
-        with torch.no_grad():
-            x.add_(1)
-        yield x, views
-
-    check_session(session)
+    x = two(2, 3, grad=grad) * 1
+    views = compile(f)(x)
+    yield x, views
+    with torch.no_grad():
+        x.add_(1)
+    yield x, views
 
 
 @every_class
@@ -138,84 +132,74 @@ def test_a_view_made_under_no_grad_of_an_intermediate():
     check(f, lambda: given(two(3, 2, grad=True)), backward=None)
 
 
-def test_the_data_of_a_wrapper_has_its_own_version_counter():
-    def session(compile):
-        x = two(3, grad=True) * 2
-        y = compile(lambda x: (x.data, x.detach()))(x)
-        versions = [x._version, y[0]._version, y[1]._version]
-        y[0].add_(1)
-        yield x, y, versions, x._version
-        y[1].add_(1)
-        yield x, y, x._version
-
-    check_session(session)
+@session
+def test_the_data_of_a_wrapper_has_its_own_version_counter(compile):
+    x = two(3, grad=True) * 2
+    y = compile(lambda x: (x.data, x.detach()))(x)
+    versions = [x._version, y[0]._version, y[1]._version]
+    y[0].add_(1)
+    yield x, y, versions, x._version
+    y[1].add_(1)
+    yield x, y, x._version
 
 
-def test_a_view_argument_gets_its_gradient_once_if_another_view_is_written():
+@session
+def test_a_view_argument_gets_its_gradient_once_if_another_view_is_written(compile):
     """The trace with bases must not count the gradient of the view and that of its base."""
 
-    def session(compile):
-        leaf_, other = two(3, 2, grad=True), leaf(3, 2)
-        x, p = leaf_.t(), (other * 1).t()
+    leaf_, other = two(3, 2, grad=True), leaf(3, 2)
+    x, p = leaf_.t(), (other * 1).t()
 
-        def f(x, p):
-            p.zero_()
-            return x * 2
+    def f(x, p):
+        p.zero_()
+        return x * 2
 
-        y = compile(f)(x, p)
-        y.backward(cotangent(y))
-        yield leaf_, other, x, p, y
-
-    check_session(session)
+    y = compile(f)(x, p)
+    y.backward(cotangent(y))
+    yield leaf_, other, x, p, y
 
 
 @pytest.mark.parametrize("written", ["base", "view"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_saved_view_is_written_under_no_grad_through_itself_or_its_base(written, grad):
+@session
+def test_a_saved_view_is_written_under_no_grad_through_itself_or_its_base(compile, written, grad):
     def f(x, v, y):
         z = v * y
         with torch.no_grad():
             (x if written == "base" else v).add_(1)
         return z * 2, v * y
 
-    def session(compile):
-        x, y = two(3, 2, grad=grad), leaf(2, 3)
-        v = x.t()
-        first, second = compile(f)(x, v, y)
-        yield x, v, first, second
-        yield attempt_later(lambda: second.sum().backward())
-        yield attempt_later(lambda: first.sum().backward())
-        yield x, y
-
-    check_session(session)
+    x, y = two(3, 2, grad=grad), leaf(2, 3)
+    v = x.t()
+    first, second = compile(f)(x, v, y)
+    yield x, v, first, second
+    yield attempt_later(lambda: second.sum().backward())
+    yield attempt_later(lambda: first.sum().backward())
+    yield x, y
 
 
-def test_a_view_of_a_wrapper_by_a_custom_function_may_not_be_written():
-    def session(compile):
-        x = two(3, 2, grad=True)
-        y = compile(Flat.apply)(x)
-        yield x, y, y._base is x
-        y.backward(cotangent(y), retain_graph=True)
-        yield x, y
-        yield isinstance(attempt_later(lambda: y.mul_(2)), Raised)  # the message names a node
-
-    check_session(session)
+@session
+def test_a_view_of_a_wrapper_by_a_custom_function_may_not_be_written(compile):
+    x = two(3, 2, grad=True)
+    y = compile(Flat.apply)(x)
+    yield x, y, y._base is x
+    y.backward(cotangent(y), retain_graph=True)
+    yield x, y
+    yield isinstance(attempt_later(lambda: y.mul_(2)), Raised)  # the message names a node
 
 
-def test_views_of_a_wrapper_written_in_a_call_under_inference_mode():
-    def session(compile):
-        x = two(3, 2, grad=True)
-        v = x.view(-1)
+@session
+def test_views_of_a_wrapper_written_in_a_call_under_inference_mode(compile):
+    x = two(3, 2, grad=True)
+    v = x.view(-1)
 
-        def f(x, v):
-            x.mul_(2)
-            return v.data, v + 1
+    def f(x, v):
+        x.mul_(2)
+        return v.data, v + 1
 
-        with torch.inference_mode():
-            y = compile(f)(x, v)
-        yield x, v, y, [t.is_inference() for t in y]
-
-    check_session(session)
+    with torch.inference_mode():
+        y = compile(f)(x, v)
+    yield x, v, y, [t.is_inference() for t in y]
 
 
 def _ragged_of_numbers():
@@ -249,18 +233,16 @@ def test_views_of_a_wrapper_argument_are_returned(make):
     check(lambda x: (x.view(-1), x[1:]), lambda: given(make(3, 2, grad=True)))
 
 
-def test_the_caller_writes_a_view_of_a_wrapper_argument():
-    def session(compile):
-        leaf_ = two(3, 2, grad=True)
-        x = leaf_ * 2
-        y = compile(lambda x: x.view(-1))(x)
-        y.mul_(3)
-        z = x * x
-        yield leaf_, x, y, z, y._base is x
-        z.backward(cotangent(z))
-        yield leaf_, x, y, z
-
-    check_session(session)
+@session
+def test_the_caller_writes_a_view_of_a_wrapper_argument(compile):
+    leaf_ = two(3, 2, grad=True)
+    x = leaf_ * 2
+    y = compile(lambda x: x.view(-1))(x)
+    y.mul_(3)
+    z = x * x
+    yield leaf_, x, y, z, y._base is x
+    z.backward(cotangent(z))
+    yield leaf_, x, y, z
 
 
 def test_a_view_of_a_view_of_a_wrapper_argument():
@@ -308,52 +290,46 @@ def test_views_made_before_and_after_a_wrapper_argument_is_written():
     check(f, lambda: given(two(3, 2), two(3, 2, seed=1, grad=True)))
 
 
-def test_a_wrapper_is_passed_with_its_view():
-    def session(compile):
-        leaf_ = two(3, 2, grad=True)
-        x = leaf_ * 2
-        v = x.view(-1)
-        y = compile(lambda x, v: x * v.view(3, 2))(x, v)
-        yield leaf_, x, v, y
-        y.backward(cotangent(y))
-        yield leaf_, x, v, y
-
-    check_session(session)
+@session
+def test_a_wrapper_is_passed_with_its_view(compile):
+    leaf_ = two(3, 2, grad=True)
+    x = leaf_ * 2
+    v = x.view(-1)
+    y = compile(lambda x, v: x * v.view(3, 2))(x, v)
+    yield leaf_, x, v, y
+    y.backward(cotangent(y))
+    yield leaf_, x, v, y
 
 
 @pytest.mark.parametrize("written", ["base", "view"])
-def test_a_wrapper_is_passed_with_its_view_and_one_of_them_is_written(written):
-    def session(compile):
-        leaf_ = two(3, 2, grad=True)
-        x = leaf_ * 2
-        v = x.view(-1)
+@session
+def test_a_wrapper_is_passed_with_its_view_and_one_of_them_is_written(compile, written):
+    leaf_ = two(3, 2, grad=True)
+    x = leaf_ * 2
+    v = x.view(-1)
 
-        def f(x, v):
-            (x if written == "base" else v).mul_(3)
-            return x * v.view(3, 2)
+    def f(x, v):
+        (x if written == "base" else v).mul_(3)
+        return x * v.view(3, 2)
 
-        y = compile(f)(x, v)
-        yield leaf_, x, v, y
-        y.backward(cotangent(y))
-        yield leaf_, x, v, y
-
-    check_session(session)
+    y = compile(f)(x, v)
+    yield leaf_, x, v, y
+    y.backward(cotangent(y))
+    yield leaf_, x, v, y
 
 
-def test_a_view_argument_passed_without_its_wrapper_base_is_written():
-    def session(compile):
-        leaf_ = two(3, 2, grad=True)
-        x = leaf_ * 2
-        v = x[1:]
+@session
+def test_a_view_argument_passed_without_its_wrapper_base_is_written(compile):
+    leaf_ = two(3, 2, grad=True)
+    x = leaf_ * 2
+    v = x[1:]
 
-        def f(v):
-            v.mul_(3)
-            return v + 1
+    def f(v):
+        v.mul_(3)
+        return v + 1
 
-        y = compile(f)(v)
-        z = x * 2
-        yield leaf_, x, v, y, z
-        torch.autograd.backward([y, z], [cotangent(y), cotangent(z)])
-        yield leaf_, x, v, y, z
-
-    check_session(session)
+    y = compile(f)(v)
+    z = x * 2
+    yield leaf_, x, v, y, z
+    torch.autograd.backward([y, z], [cotangent(y), cotangent(z)])
+    yield leaf_, x, v, y, z

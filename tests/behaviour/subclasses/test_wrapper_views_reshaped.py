@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, plain
+from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, plain, session
 from tests.behaviour.shared import _transposed_under_no_grad, _under_no_grad
 from tests.behaviour.subclasses.common import every_class, with_its_view
 from tests.behaviour.wrappers import Tagged, tagged, two
@@ -71,23 +71,21 @@ def test_a_view_argument_of_a_wrapper_is_written_and_then_reshaped(reshape, othe
 
 
 @pytest.mark.parametrize("is_view", [False, True])
-def test_a_view_of_a_wrapper_is_reshaped_after_a_part_of_it_was_written(is_view):
+@session
+def test_a_view_of_a_wrapper_is_reshaped_after_a_part_of_it_was_written(compile, is_view):
     def f(x):
         y = x.expand(2, 3)
         part = y[1:].add_(1)
         y.swapaxes_(0, 1)
         return part, y, y * 3
 
-    def session(compile):
-        leaf_ = tagged(3, grad=True)
-        x = leaf_.clone()
-        results = compile(f)(x.view(-1) if is_view else x)
-        for t in results:
-            yield leaf_, results
-            t.backward(cotangent(t), retain_graph=True)
+    leaf_ = tagged(3, grad=True)
+    x = leaf_.clone()
+    results = compile(f)(x.view(-1) if is_view else x)
+    for t in results:
         yield leaf_, results
-
-    check_session(session)
+        t.backward(cotangent(t), retain_graph=True)
+    yield leaf_, results
 
 
 def one_and_reshaped(x, y):
@@ -214,26 +212,25 @@ def a_view_and_then_what_it_is_made_of(x):
 )
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("with_base", [False, True])
-def test_views_of_a_view_argument_are_reshaped_before_and_after_writes(function, hooked, with_base):
-    def session(compile):
-        leaf_ = two(4, grad=True)
-        base = leaf_ * 1
-        view, seen = base.view(-1), []
-        if hooked:
-            view.register_hook(seen.append)
-        results = compile(lambda x, *_: function(x))(view, *([base] if with_base else []))
-        for t in (*results, view, base):
-            yield leaf_, base, view, results, seen
-            yield attempt_later(lambda t=t: t.backward(cotangent(t), retain_graph=True))
-        with torch.no_grad():
-            view.add_(1)
+@session
+def test_views_of_a_view_argument_are_reshaped_before_and_after_writes(compile, function, hooked, with_base):
+    leaf_ = two(4, grad=True)
+    base = leaf_ * 1
+    view, seen = base.view(-1), []
+    if hooked:
+        view.register_hook(seen.append)
+    results = compile(lambda x, *_: function(x))(view, *([base] if with_base else []))
+    for t in (*results, view, base):
         yield leaf_, base, view, results, seen
-
-    check_session(session)
+        yield attempt_later(lambda t=t: t.backward(cotangent(t), retain_graph=True))
+    with torch.no_grad():
+        view.add_(1)
+    yield leaf_, base, view, results, seen
 
 
 @pytest.mark.parametrize("is_leaf", [False, True])
-def test_a_split_part_of_a_no_grad_view_that_is_then_reshaped(is_leaf):
+@session
+def test_a_split_part_of_a_no_grad_view_that_is_then_reshaped(compile, is_leaf):
     """Autograd refuses a part, one of several views, that is made after the change is counted."""
 
     def f(x):
@@ -242,58 +239,51 @@ def test_a_split_part_of_a_no_grad_view_that_is_then_reshaped(is_leaf):
             x.squeeze_(0)
         return part
 
-    def session(compile):
-        base = two(2, 3, grad=True)
-        base = base if is_leaf else base * 1
-        with torch.no_grad():
-            x = base[0]
-        yield base, x, compile(f)(x)
-
-    check_session(session)
+    base = two(2, 3, grad=True)
+    base = base if is_leaf else base * 1
+    with torch.no_grad():
+        x = base[0]
+    yield base, x, compile(f)(x)
 
 
 @pytest.mark.parametrize("is_leaf", [False, True])
-def test_a_part_of_a_no_grad_view_of_which_a_detached_alias_is_reshaped(is_leaf):
+@session
+def test_a_part_of_a_no_grad_view_of_which_a_detached_alias_is_reshaped(compile, is_leaf):
     def f(x):
         part, alias = x.unbind()[0], x.detach()
         alias.unsqueeze_(-1)
         return alias, part
 
-    def session(compile):
-        base = two(4, grad=True)
-        base = base if is_leaf else base * 1
-        with torch.no_grad():
-            x = base.view(-1)
-        yield base, x, compile(f)(x)
-
-    check_session(session)
+    base = two(4, grad=True)
+    base = base if is_leaf else base * 1
+    with torch.no_grad():
+        x = base.view(-1)
+    yield base, x, compile(f)(x)
 
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("between", ["nothing", "view", "both"])
-def test_a_view_is_reshaped_after_another_result_was_computed(between, times):
+@session
+def test_a_view_is_reshaped_after_another_result_was_computed(compile, between, times):
     """What the class says of a sum is decided by the summand that comes first."""
 
-    def session(compile):
-        x = Tagged(plain(2, 2), "name").requires_grad_()
-        y = x.clone()
+    x = Tagged(plain(2, 2), "name").requires_grad_()
+    y = x.clone()
 
-        def f(y):
-            v = y.t()
-            w = y * 2
-            for _ in range(times):
-                v.t_()
-                if between != "nothing":
-                    w = w * 2
-            return (v, w, v.t()) if between == "both" else (v, w)
+    def f(y):
+        v = y.t()
+        w = y * 2
+        for _ in range(times):
+            v.t_()
+            if between != "nothing":
+                w = w * 2
+        return (v, w, v.t()) if between == "both" else (v, w)
 
-        outs = compile(f)(y)
-        for of in (outs, outs[::-1], outs[:1]):
-            tangents = [Tagged(torch.ones(2, 2), "name") for _ in of]
-            yield torch.autograd.grad(of, [y], tangents, retain_graph=True)
-        yield outs
-
-    check_session(session)
+    outs = compile(f)(y)
+    for of in (outs, outs[::-1], outs[:1]):
+        tangents = [Tagged(torch.ones(2, 2), "name") for _ in of]
+        yield torch.autograd.grad(of, [y], tangents, retain_graph=True)
+    yield outs
 
 
 @every_class
@@ -339,20 +329,18 @@ def test_a_view_is_changed_by_as_strided_and_then_written():
     check(f, lambda: given(two(4)))
 
 
-def test_a_view_argument_passed_without_its_base_is_reshaped():
-    def session(compile):
-        leaf_ = tagged(3, grad=True)
-        x = (leaf_ * 2)[1:]
+@session
+def test_a_view_argument_passed_without_its_base_is_reshaped(compile):
+    leaf_ = tagged(3, grad=True)
+    x = (leaf_ * 2)[1:]
 
-        def f(x):
-            x.unsqueeze_(1)
-            return x.sin()
+    def f(x):
+        x.unsqueeze_(1)
+        return x.sin()
 
-        y = compile(f)(x)
-        yield leaf_, x, y
-        y.backward(cotangent(y), retain_graph=True)
-        z = x * 3
-        z.backward(cotangent(z))
-        yield leaf_, x, y, z
-
-    check_session(session)
+    y = compile(f)(x)
+    yield leaf_, x, y
+    y.backward(cotangent(y), retain_graph=True)
+    z = x * 3
+    z.backward(cotangent(z))
+    yield leaf_, x, y, z

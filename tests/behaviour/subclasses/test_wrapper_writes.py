@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import attempt_later, check, cotangent, given, leaf, plain, session
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two
 
 
 @every_class
-def test_a_foreach_write_to_a_view_argument_of_a_wrapper(make):
+@session
+def test_a_foreach_write_to_a_view_argument_of_a_wrapper(compile, make):
     """What ``_foreach`` ops write of wrappers is not counted: a view keeps the history that it had before."""
 
     def f(x):
@@ -19,55 +20,48 @@ def test_a_foreach_write_to_a_view_argument_of_a_wrapper(make):
         torch._foreach_mul_([x], 2)
         return x
 
-    def session(compile):
-        x = make(3, grad=True)
-        base = x.clone()
-        view = base.view(-1)
-        y = compile(f)(view)
-        for t in (y, base, view):
-            yield x, base, view, y
-            t.backward(cotangent(t), retain_graph=True)
+    x = make(3, grad=True)
+    base = x.clone()
+    view = base.view(-1)
+    y = compile(f)(view)
+    for t in (y, base, view):
         yield x, base, view, y
+        t.backward(cotangent(t), retain_graph=True)
+    yield x, base, view, y
 
-    check_session(session)
 
-
-def test_a_foreach_write_to_views_of_a_wrapper_whose_base_was_written():
+@session
+def test_a_foreach_write_to_views_of_a_wrapper_whose_base_was_written(compile):
     def f(x, y, base):
         base.neg_()
         torch._foreach_mul_([x, y[1:]], [2, 3])
         return x * 2, y * 5, base * 7
 
-    def session(compile):
-        x = two(3, grad=True)
-        base = x.clone()
-        views = base.view(-1), base[:]
-        results = compile(f)(*views, base)
-        for t in (*results, base, *views):
-            yield x, base, views, results
-            t.backward(cotangent(t), retain_graph=True)
+    x = two(3, grad=True)
+    base = x.clone()
+    views = base.view(-1), base[:]
+    results = compile(f)(*views, base)
+    for t in (*results, base, *views):
         yield x, base, views, results
+        t.backward(cotangent(t), retain_graph=True)
+    yield x, base, views, results
 
-    check_session(session)
 
-
-def test_a_foreach_write_to_a_view_made_inside():
+@session
+def test_a_foreach_write_to_a_view_made_inside(compile):
     def f(x):
         y = x.view(-1)
         y.neg_()
         torch._foreach_abs_([y])
         return y, y * 3, x * 2
 
-    def session(compile):
-        leaf_ = two(3, grad=True)
-        x = leaf_.clone()
-        results = compile(f)(x)
-        for t in (*results, x):
-            yield leaf_, x, results
-            t.backward(cotangent(t), retain_graph=True)
+    leaf_ = two(3, grad=True)
+    x = leaf_.clone()
+    results = compile(f)(x)
+    for t in (*results, x):
         yield leaf_, x, results
-
-    check_session(session)
+        t.backward(cotangent(t), retain_graph=True)
+    yield leaf_, x, results
 
 
 @pytest.mark.parametrize("write", ["mul_", "add_", "copy_"])
@@ -80,25 +74,23 @@ def test_a_plain_argument_is_written_from_a_wrapper(write):
 
 
 @pytest.mark.parametrize("write", ["one by one", "foreach"])
-def test_a_foreach_write_to_a_view_passed_with_its_base_keeps_its_history(write):
+@session
+def test_a_foreach_write_to_a_view_passed_with_its_base_keeps_its_history(compile, write):
     """A foreach op on a wrapper counts no write, so that views made before keep their history."""
 
-    def session(compile):
-        leaf_ = two(3, 2, grad=True)
-        x = leaf_ * 2
-        v = x.view(-1)
+    leaf_ = two(3, 2, grad=True)
+    x = leaf_ * 2
+    v = x.view(-1)
 
-        def f(x, v):
-            torch._foreach_mul_([v], 3) if write == "foreach" else v.mul_(3)
-            return x + 1, v
+    def f(x, v):
+        torch._foreach_mul_([v], 3) if write == "foreach" else v.mul_(3)
+        return x + 1, v
 
-        y, w = compile(f)(x, v)
-        yield leaf_, x, v, y, v._version
-        y.backward(cotangent(y), retain_graph=True)
-        w.backward(cotangent(w))
-        yield leaf_, x, v, y
-
-    check_session(session)
+    y, w = compile(f)(x, v)
+    yield leaf_, x, v, y, v._version
+    y.backward(cotangent(y), retain_graph=True)
+    w.backward(cotangent(w))
+    yield leaf_, x, v, y
 
 
 def test_a_foreach_write_to_a_wrapper_and_a_plain_view():
@@ -141,33 +133,29 @@ def test_a_wrapper_argument_is_written_through_views(make):
     check(f, lambda: given(make(4)))
 
 
-def test_a_wrapper_with_a_history_is_written():
-    def session(compile):
-        leaf_ = two(3, grad=True)
-        x = leaf_ * 2
-        y = compile(lambda x: x.mul_(3))(x)
-        yield leaf_, x, y
-        x.backward(cotangent(x))
-        yield leaf_, x, y
-
-    check_session(session)
+@session
+def test_a_wrapper_with_a_history_is_written(compile):
+    leaf_ = two(3, grad=True)
+    x = leaf_ * 2
+    y = compile(lambda x: x.mul_(3))(x)
+    yield leaf_, x, y
+    x.backward(cotangent(x))
+    yield leaf_, x, y
 
 
-def test_a_wrapper_with_a_history_is_written_through_a_view():
-    def session(compile):
-        leaf_ = two(4, grad=True)
-        x = leaf_ * 2
+@session
+def test_a_wrapper_with_a_history_is_written_through_a_view(compile):
+    leaf_ = two(4, grad=True)
+    x = leaf_ * 2
 
-        def f(x):
-            x[1:].mul_(3)
-            return x * x
+    def f(x):
+        x[1:].mul_(3)
+        return x * x
 
-        y = compile(f)(x)
-        yield leaf_, x, y
-        y.backward(cotangent(y))
-        yield leaf_, x, y
-
-    check_session(session)
+    y = compile(f)(x)
+    yield leaf_, x, y
+    y.backward(cotangent(y))
+    yield leaf_, x, y
 
 
 def test_a_wrapper_argument_begins_to_require_grad_by_a_write():
@@ -229,20 +217,18 @@ def test_the_caller_writes_a_saved_wrapper_argument():
 @every_class
 @pytest.mark.parametrize("op", [torch.exp, torch.sin, lambda x: x[:].sigmoid_()], ids=["exp", "sin", "view"])
 @pytest.mark.parametrize("written", ["x", "output", "nothing"])
-def test_the_caller_writes_what_was_saved_between_two_derivatives(make, op, written):
-    def session(compile):
-        root = make(3, grad=True)
-        x = root * 1
-        out = compile(op)(x)
-        write = {"x": x, "output": out, "nothing": plain(2)}[written]
-        (gradient,) = torch.autograd.grad(out.sum(), root, create_graph=True)
-        with torch.no_grad():
-            write.add_(1)
-        yield gradient
-        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root, retain_graph=True))
-        yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
-
-    check_session(session)
+@session
+def test_the_caller_writes_what_was_saved_between_two_derivatives(compile, make, op, written):
+    root = make(3, grad=True)
+    x = root * 1
+    out = compile(op)(x)
+    write = {"x": x, "output": out, "nothing": plain(2)}[written]
+    (gradient,) = torch.autograd.grad(out.sum(), root, create_graph=True)
+    with torch.no_grad():
+        write.add_(1)
+    yield gradient
+    yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root, retain_graph=True))
+    yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
 
 
 def test_a_saved_wrapper_is_written_inside():
@@ -267,7 +253,8 @@ def test_a_plain_argument_is_written_from_an_inner_tensor():
     "alias", [lambda x: x.detach(), lambda x: x.data, lambda x: x[:]], ids=["detach", "data", "view"]
 )
 @pytest.mark.parametrize("grad", [False, True])
-def test_an_alias_of_a_saved_wrapper_is_written_under_no_grad(alias, grad):
+@session
+def test_an_alias_of_a_saved_wrapper_is_written_under_no_grad(compile, alias, grad):
     """What counts writes with it makes the backward raise; ``.data`` does not."""
 
     def f(x, v, w):
@@ -276,11 +263,8 @@ def test_an_alias_of_a_saved_wrapper_is_written_under_no_grad(alias, grad):
             v.zero_()
         return y
 
-    def session(compile):
-        x, w = two(3, grad=grad), leaf(3, seed=2)
-        x = x * 1 if grad else x
-        v = alias(x)
-        y = compile(f)(x, v, w)
-        yield y, x.detach(), v.detach(), attempt_later(lambda: torch.autograd.grad(y, w, cotangent(y)))
-
-    check_session(session)
+    x, w = two(3, grad=grad), leaf(3, seed=2)
+    x = x * 1 if grad else x
+    v = alias(x)
+    y = compile(f)(x, v, w)
+    yield y, x.detach(), v.detach(), attempt_later(lambda: torch.autograd.grad(y, w, cotangent(y)))

@@ -7,37 +7,33 @@ from typing import Any
 
 import pytest
 
-from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import check, cotangent, given, leaf, plain, session
 from tests.behaviour.wrappers import Tagged, extra, nested, tagged, two
 
 
-def test_attributes_of_a_wrapper_are_assigned_inside():
+@session
+def test_attributes_of_a_wrapper_are_assigned_inside(compile):
     def f(x):
         x.note = "seen"
         x.tag = x.tag + "!"
         return x * 2
 
-    def session(compile):
-        compiled = compile(f)
-        x = tagged(3)
-        for _ in range(2):
-            y = compiled(x)
-            yield x, y, x.note, x.tag, y.tag
-
-    check_session(session)
+    compiled = compile(f)
+    x = tagged(3)
+    for _ in range(2):
+        y = compiled(x)
+        yield x, y, x.note, x.tag, y.tag
 
 
-def test_the_caller_changes_metadata_of_a_wrapper_between_calls():
-    def session(compile):
-        compiled = compile(lambda x: x * x.scale)
-        x = tagged(3, grad=True)
-        for scale in (1, 3, 1):
-            x.scale, x.grad = scale, None
-            y = compiled(x)
-            y.backward(cotangent(y))
-            yield x, y
-
-    check_session(session)
+@session
+def test_the_caller_changes_metadata_of_a_wrapper_between_calls(compile):
+    compiled = compile(lambda x: x * x.scale)
+    x = tagged(3, grad=True)
+    for scale in (1, 3, 1):
+        x.scale, x.grad = scale, None
+        y = compiled(x)
+        y.backward(cotangent(y))
+        yield x, y
 
 
 MAKERS: list[Callable[..., Any]] = [two, extra, tagged, nested]
@@ -74,17 +70,15 @@ def test_a_plain_leaf_gets_a_wrapper_as_its_gradient(make):
 
 
 @every_class
-def test_a_wrapper_argument_with_a_history(make):
-    def session(compile):
-        x = make(3, grad=True)
-        y = x * 2
-        f = compile(lambda y: y * y)
-        z = f(y)
-        yield x, y, z
-        z.backward(cotangent(z))
-        yield x, y, z
-
-    check_session(session)
+@session
+def test_a_wrapper_argument_with_a_history(compile, make):
+    x = make(3, grad=True)
+    y = x * 2
+    f = compile(lambda y: y * y)
+    z = f(y)
+    yield x, y, z
+    z.backward(cotangent(z))
+    yield x, y, z
 
 
 @every_class
@@ -131,31 +125,27 @@ def test_metadata_of_a_wrapper_is_read_inside():
     check(lambda x: x * x.get_complicated_metadata().foo, lambda: given(extra(3)), lambda: given(extra(3, constant=7)))
 
 
-def test_metadata_of_a_wrapper_is_changed_inside():
+@session
+def test_metadata_of_a_wrapper_is_changed_inside(compile):
     def f(x):
         x.add_constant(3)
         return x * x.constant_attribute
 
-    def session(compile):
-        x = extra(3)
-        y = compile(f)(x)
-        yield x, y, x.constant_attribute, y.constant_attribute
-
-    check_session(session)
+    x = extra(3)
+    y = compile(f)(x)
+    yield x, y, x.constant_attribute, y.constant_attribute
 
 
-def test_a_wrapper_from_a_closure():
+@session
+def test_a_wrapper_from_a_closure(compile):
     w = two(3, seed=4, grad=True)
 
-    def session(compile):
-        w.grad = None
-        f = compile(lambda x: x * w)
-        y = f(plain(3))
-        yield y, w
-        y.backward(cotangent(y))
-        yield y, w
-
-    check_session(session)
+    w.grad = None
+    f = compile(lambda x: x * w)
+    y = f(plain(3))
+    yield y, w
+    y.backward(cotangent(y))
+    yield y, w
 
 
 def test_the_tagged_test_class_flattens_and_counts_products():

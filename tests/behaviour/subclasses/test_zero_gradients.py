@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
 
@@ -104,91 +104,81 @@ ENDS = {
 
 @every_class
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_second_derivatives_through_sgn(program, make, end):
-    def session(compile):
-        x = make(3, grad=True)
-        y = compile(program)(x)
-        results = y if isinstance(y, (tuple, list)) else (y,)
+@session(rtol=1e-6)
+def test_second_derivatives_through_sgn(compile, program, make, end):
+    x = make(3, grad=True)
+    y = compile(program)(x)
+    results = y if isinstance(y, (tuple, list)) else (y,)
 
-        def first():
-            return torch.autograd.grad(results, x, [_ones(t) for t in results], create_graph=True)[0]
+    def first():
+        return torch.autograd.grad(results, x, [_ones(t) for t in results], create_graph=True)[0]
 
-        def second(gradient):
-            last = end(gradient, results)
-            if last.requires_grad:
-                last.backward(_ones(last))
+    def second(gradient):
+        last = end(gradient, results)
+        if last.requires_grad:
+            last.backward(_ones(last))
 
-        gradient = attempt_later(first)
-        yield gradient
-        if isinstance(gradient, torch.Tensor):
-            yield attempt_later(lambda: second(gradient)), x.grad
-
-    check_session(session, rtol=1e-6)
+    gradient = attempt_later(first)
+    yield gradient
+    if isinstance(gradient, torch.Tensor):
+        yield attempt_later(lambda: second(gradient)), x.grad
 
 
 @every_class
-def test_third_derivatives_through_sgn(program, make):
-    def session(compile):
-        x = make(3, grad=True)
-        y = compile(program)(x)
-        results = y if isinstance(y, (tuple, list)) else (y,)
+@session(rtol=1e-5)
+def test_third_derivatives_through_sgn(compile, program, make):
+    x = make(3, grad=True)
+    y = compile(program)(x)
+    results = y if isinstance(y, (tuple, list)) else (y,)
 
-        def again(t):
-            return torch.autograd.grad(t, x, _ones(t), create_graph=True)[0]
+    def again(t):
+        return torch.autograd.grad(t, x, _ones(t), create_graph=True)[0]
 
-        def derivatives():
-            first = torch.autograd.grad(results, x, [_ones(t) for t in results], create_graph=True)[0]
-            second = again((first * first).sum())
-            return first, second, again((second * second).sum() + first.sum())
+    def derivatives():
+        first = torch.autograd.grad(results, x, [_ones(t) for t in results], create_graph=True)[0]
+        second = again((first * first).sum())
+        return first, second, again((second * second).sum() + first.sum())
 
-        yield attempt_later(derivatives)
-
-    check_session(session, rtol=1e-5)
+    yield attempt_later(derivatives)
 
 
 @every_class
 @pytest.mark.parametrize("function", [lambda x: x.neg(), lambda x: x * 2, lambda x: x.exp()], ids=["neg", "mul", "exp"])
-def test_second_derivatives_if_the_caller_takes_abs_of_a_result(function, make):
-    def session(compile):
-        x = make(3, grad=True)
-        y = compile(function)(x)
-        z = y.abs()
+@session
+def test_second_derivatives_if_the_caller_takes_abs_of_a_result(compile, function, make):
+    x = make(3, grad=True)
+    y = compile(function)(x)
+    z = y.abs()
 
-        def derivatives():
-            (g,) = torch.autograd.grad(z, x, _ones(z), create_graph=True)
-            last = (g * g).sum()
-            if last.requires_grad:
-                last.backward(_ones(last))
-            return g
+    def derivatives():
+        (g,) = torch.autograd.grad(z, x, _ones(z), create_graph=True)
+        last = (g * g).sum()
+        if last.requires_grad:
+            last.backward(_ones(last))
+        return g
 
-        yield attempt_later(derivatives), x.grad
-
-    check_session(session)
+    yield attempt_later(derivatives), x.grad
 
 
 @every_class
-def test_two_calls_share_a_second_backward_through_sgn(make):
-    def session(compile):
-        f = compile(lambda x: x.neg().abs())
-        x, w = make(3, grad=True), make(3, seed=4, grad=True)
-        y, z = f(x), f(w)
-        (g,) = torch.autograd.grad(y, x, _ones(y), create_graph=True)
-        last = (g * g).sum() + z.sum()  # of the first call the gradient alone, of the second the result alone
-        yield attempt_later(lambda: last.backward(_ones(last))), x.grad, w.grad
-
-    check_session(session)
+@session
+def test_two_calls_share_a_second_backward_through_sgn(compile, make):
+    f = compile(lambda x: x.neg().abs())
+    x, w = make(3, grad=True), make(3, seed=4, grad=True)
+    y, z = f(x), f(w)
+    (g,) = torch.autograd.grad(y, x, _ones(y), create_graph=True)
+    last = (g * g).sum() + z.sum()  # of the first call the gradient alone, of the second the result alone
+    yield attempt_later(lambda: last.backward(_ones(last))), x.grad, w.grad
 
 
-def test_second_derivatives_by_some_arguments_through_sgn():
-    def session(compile):
-        x, w = two(3, grad=True), two(3, seed=4, grad=True)
-        y = compile(lambda x, w: x.neg().abs() * w)(x, w)
-        (g,) = torch.autograd.grad(y, w, _ones(y), create_graph=True)
-        last = (g * g).sum() + y.sum()
-        for wanted in ([w], [x], [x, w]):
-            yield attempt_later(lambda wanted=wanted: torch.autograd.grad(last, wanted, _ones(last), retain_graph=True))
-
-    check_session(session)
+@session
+def test_second_derivatives_by_some_arguments_through_sgn(compile):
+    x, w = two(3, grad=True), two(3, seed=4, grad=True)
+    y = compile(lambda x, w: x.neg().abs() * w)(x, w)
+    (g,) = torch.autograd.grad(y, w, _ones(y), create_graph=True)
+    last = (g * g).sum() + y.sum()
+    for wanted in ([w], [x], [x, w]):
+        yield attempt_later(lambda wanted=wanted: torch.autograd.grad(last, wanted, _ones(last), retain_graph=True))
 
 
 OPS = {
@@ -214,21 +204,19 @@ OPS = {
 
 @every_class
 @pytest.mark.parametrize("op", OPS.values(), ids=OPS)
-def test_ops_inside_on_a_zero_gradient_of_sgn_and_a_wrapper(op, make):
+@session
+def test_ops_inside_on_a_zero_gradient_of_sgn_and_a_wrapper(compile, op, make):
     def f(w, x):
         y = x.detach().requires_grad_()
         with torch.enable_grad():
             (z,) = torch.autograd.grad(y.sgn(), y, torch.ones(3))
         return op(z, w)
 
-    def session(compile):
-        w = make(3, grad=True)
-        out = attempt_later(lambda: compile(f)(w, plain(3, seed=2)))
-        yield out
-        if isinstance(out, torch.Tensor) and out.requires_grad:
-            yield attempt_later(lambda: out.backward(_ones(out))), w.grad
-
-    check_session(session)
+    w = make(3, grad=True)
+    out = attempt_later(lambda: compile(f)(w, plain(3, seed=2)))
+    yield out
+    if isinstance(out, torch.Tensor) and out.requires_grad:
+        yield attempt_later(lambda: out.backward(_ones(out))), w.grad
 
 
 @pytest.mark.parametrize(
@@ -261,33 +249,29 @@ def test_a_hook_writes_a_zero_gradient_of_sgn():
     check(f, lambda: given(leaf(3)))
 
 
-def test_second_derivatives_of_abs_of_the_sum_of_a_jagged_tensor():
-    def session(compile):
-        values = plain(3)
-        x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 3])).requires_grad_()
-        y = compile(lambda x: x.sum().abs())(x)
-        (g,) = torch.autograd.grad(y, x, create_graph=True)
-        with_result = (g * g).sum() + y.sum()
-        with_result.backward(retain_graph=True)
-        yield x.grad
-        yield attempt_later(lambda: torch.autograd.grad(g, x, _ones(g)))
-
-    check_session(session)
+@session
+def test_second_derivatives_of_abs_of_the_sum_of_a_jagged_tensor(compile):
+    values = plain(3)
+    x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 3])).requires_grad_()
+    y = compile(lambda x: x.sum().abs())(x)
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    with_result = (g * g).sum() + y.sum()
+    with_result.backward(retain_graph=True)
+    yield x.grad
+    yield attempt_later(lambda: torch.autograd.grad(g, x, _ones(g)))
 
 
 @every_class
 @pytest.mark.parametrize("wanted", [[0], [1], [0, 1]], ids=["the plain one", "the other", "both"])
-def test_second_derivatives_of_a_plain_result_with_a_wrapper_result(make, wanted):
+@session
+def test_second_derivatives_of_a_plain_result_with_a_wrapper_result(compile, make, wanted):
     def f(x, w):
         y = x.neg()
         return y.abs(), y * w
 
-    def session(compile):
-        x, w = leaf(3), make(3, seed=4, grad=True)
-        results = compile(f)(x, w)
-        (g,) = torch.autograd.grad(results[0], x, _ones(results[0]), create_graph=True)
-        last = (g * g).sum() + results[1].sum()
-        asked = [(x, w)[k] for k in wanted]
-        yield attempt_later(lambda: torch.autograd.grad(last, asked, _ones(last), allow_unused=True))
-
-    check_session(session)
+    x, w = leaf(3), make(3, seed=4, grad=True)
+    results = compile(f)(x, w)
+    (g,) = torch.autograd.grad(results[0], x, _ones(results[0]), create_graph=True)
+    last = (g * g).sum() + results[1].sum()
+    asked = [(x, w)[k] for k in wanted]
+    yield attempt_later(lambda: torch.autograd.grad(last, asked, _ones(last), allow_unused=True))
