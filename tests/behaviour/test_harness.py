@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from tests.behaviour.harness import check, given, leaf, plain
+from tests.behaviour.harness import check, given, leaf, plain, session
 
 Broken = Callable[[Any], Any]
 
@@ -134,3 +135,13 @@ def test_a_second_call_that_bakes_in_the_first_is_seen():
 
 def test_plain_makes_tensors_on_the_device_under_test(device: str):
     assert plain(1).device.type == device
+
+
+def test_a_session_is_a_test_with_the_parameters_of_its_own():
+    @session(compile=lambda function: lambda x: function(x) + 1)
+    def off_by_one(compile, factor):
+        yield compile(lambda x: x * factor)(plain(3))
+
+    assert list(inspect.signature(off_by_one).parameters) == ["factor"]
+    with pytest.raises(pytest.fail.Exception, match="differs from eager's"):
+        off_by_one(factor=2)
