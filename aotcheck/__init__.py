@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.errors import InternalError, NotFunctionalError, UnsupportedError
     from aotcheck.autograd.graphs.graph import assert_functional
     from aotcheck.checking import check
-    from aotcheck.program.subclasses import register_subclass
+    from aotcheck.program.ops.subclasses import register_subclass
 
 __version__ = "0.1.0"
 
@@ -46,7 +46,7 @@ _HOMES = {
     "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "SchemaError", "UnsupportedError"),
     "aotcheck.autograd.graphs.graph": ("assert_functional",),
     "aotcheck.checking": ("check",),
-    "aotcheck.program.subclasses": ("register_subclass",),
+    "aotcheck.program.ops.subclasses": ("register_subclass",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from aotcheck.backends import require_device, resolve
-from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.worker import up_to, write_finding
+from aotcheck.campaign.running.worker import up_to, write_finding
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
 from aotcheck.checking.quiet import quiet
 from aotcheck.oracle import Outcome, check
 from aotcheck.program import emit

@@ -86,7 +86,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per block, or with ``--aotcheck-fuzz-time`` one test per worker."""
     if "fuzz_blocks" not in metafunc.fixturenames:
         return
-    from aotcheck.campaign.settings import BLOCK_SIZE
+    from aotcheck.campaign.setup.settings import BLOCK_SIZE
 
     config = metafunc.config
     if _option(config, "fuzz-time") is not None:
@@ -109,8 +109,8 @@ def fuzz_blocks(
     With ``--aotcheck-fuzz-time`` they are taken, one at a time, from all that there are, by whichever of xdist's
     workers is free, until the time of all of them is up: it begins with the first.
     """
-    from aotcheck.campaign.claims import Claims
-    from aotcheck.campaign.settings import BLOCK_SIZE
+    from aotcheck.campaign.running.claims import Claims
+    from aotcheck.campaign.setup.settings import BLOCK_SIZE
 
     if fuzz_options.seconds is None:
         return iter([request.param])

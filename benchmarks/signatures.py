@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from aotcheck.backends import resolve
-from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.signature import skeleton
+from aotcheck.campaign.findings.signature import skeleton
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
 from aotcheck.cli import INSPECTION, STRATEGY
 from aotcheck.minimize import DoesNotFailError, Limits, Reduction, Subject
 from aotcheck.oracle import check
@@ -45,7 +45,7 @@ view no wrong values where nothing is written.
 
 A skeleton has no numbers, sizes and dtypes. Independent statements stand in one order in it, and parameters and
 tensors are numbered as they are used, so that neither order nor names tell two programs apart
-(`aotcheck/campaign/canonical.py`).
+(`aotcheck/campaign/findings/canonical.py`).
 
 A coarse key is which oracle saw the first difference and where. Of an exception it has the type and the first
 sentence of the message, without numbers, sizes, dtypes, paths, colours and names of nodes; where an exporter or a
@@ -57,7 +57,7 @@ Signatures that have one cause and one stage are told as one entry: the same sta
 alike, called alike, whatever is returned, backpropagated or looked at. The gravest heads the entry, the others are
 told as "also seen as". Two that raise different errors stay apart, and so do programs that consist only of ops that
 minimizing puts in place of any other (`clone`, `zero_`, `detach`, `t`, `sum`). Entries stand in this order
-(`aotcheck/campaign/rank.py`): silently wrong, crash or hang, lost mutation, raises, does not raise, aliasing,
+(`aotcheck/campaign/results/rank.py`): silently wrong, crash or hang, lost mutation, raises, does not raise, aliasing,
 metadata; then by how odd a program is.
 
 Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an

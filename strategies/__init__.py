@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from aotcheck.program import Program
-from aotcheck.program.ops import INSIDE, Group
+from aotcheck.program.ops.registry import INSIDE, Group
 
 from .profile import DTYPES, Family, Profile, Training, Usage, Writes
 from .programs import programs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aotcheck.program import Expr
-from aotcheck.program.ops import Kind, Op, Param
+from aotcheck.program.ops.registry import Kind, Op, Param
 
 from .chooser import Chooser
 from .composed import (

@@ -40,8 +40,8 @@ from aotcheck.program import (
     flat_calls,
     remember,
 )
-from aotcheck.program.memory import hook_may_be_misplaced, size_of
-from aotcheck.program.ops import Group, find
+from aotcheck.program.ops.registry import Group, find
+from aotcheck.program.running.memory import hook_may_be_misplaced, size_of
 
 from .chooser import Chooser
 from .inputs import contiguous, data

@@ -31,8 +31,8 @@ class Chooser:
 
     Args:
         generator: what draws.
-        wanted: traits (:mod:`aotcheck.program.traits`) that the program is to have, if it can: what leads to them is
-            drawn more often.
+        wanted: traits (:mod:`aotcheck.program.vocabulary.traits`) that the program is to have, if it can: what leads
+            to them is drawn more often.
     """
 
     def __init__(self, generator: random.Random, wanted: frozenset[str] = frozenset()) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from aotcheck.program import DType, Expr, ListExpr, Literal, Ref, SliceExpr, TupleExpr, evaluate
-from aotcheck.program.memory import size_of
+from aotcheck.program.running.memory import size_of
 
 from .exprs import dtype_expr, ints, literal
 from .kinds import Arguments, Impossible

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from aotcheck.program import DType, Expr, ListExpr, Literal, TupleExpr, evaluate
-from aotcheck.program.memory import size_of
+from aotcheck.program.running.memory import size_of
 
 __all__ = [
     "broadcasts",

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from aotcheck.program import Context, DType, Expr, GradMode, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
-from aotcheck.program.memory import address, extent_in_bytes, size_of
-from aotcheck.program.ops import find
+from aotcheck.program.ops.registry import find
+from aotcheck.program.running.memory import address, extent_in_bytes, size_of
 
 from .arguments import Impossible
 from .chooser import Chooser

@@ -24,7 +24,7 @@ from aotcheck.program import (
     Strided,
     TupleExpr,
 )
-from aotcheck.program.subclasses import subclasses
+from aotcheck.program.ops.subclasses import subclasses
 
 from .chooser import Chooser
 from .profile import Profile, Training

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from aotcheck.program import DictExpr, DType, Expr, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr, evaluate
-from aotcheck.program.memory import extent_in_bytes, size_of
-from aotcheck.program.objects import State as Stateful
-from aotcheck.program.ops import Form, Group, Kind, Op, find
+from aotcheck.program.called.objects import State as Stateful
+from aotcheck.program.ops.registry import Form, Group, Kind, Op, find
+from aotcheck.program.running.memory import extent_in_bytes, size_of
 
 from .chooser import Chooser
 from .exprs import broadcasts, compatible, dtype_expr, ints, literal, of_size, overlong, parameters, python_value

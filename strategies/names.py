@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from aotcheck.program.ops import UnknownOpError, ops
+from aotcheck.program.ops.registry import UnknownOpError, ops
 
 __all__ = ["one_of", "paths_named"]
 

@@ -38,10 +38,10 @@ from aotcheck.program import (
     TupleExpr,
     references,
 )
-from aotcheck.program.memory import size_of
-from aotcheck.program.objects import State as Stateful
-from aotcheck.program.ops import find
-from aotcheck.program.subclasses import held, subclasses
+from aotcheck.program.called.objects import State as Stateful
+from aotcheck.program.ops.registry import find
+from aotcheck.program.ops.subclasses import held, subclasses
+from aotcheck.program.running.memory import size_of
 
 from .arguments import Impossible
 from .calls import Unsafe, inspect

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
-from aotcheck.program.ops import Group
+from aotcheck.program.ops.registry import Group
 
 from .names import one_of, paths_named
 
@@ -111,8 +111,8 @@ class Profile:
             ``torch.tensor``, ``torch.ge`` and ``torch.ones`` all the same, unless ``without_ops`` names those. Without
             ``getitem`` no argument is a list, a tuple or a dict.
         without_ops: ops that are left out, named in the same way.
-        groups: the groups of ops (:class:`aotcheck.program.ops.Group`) that a body is drawn of. Without CONTAINER no
-            list or dict of the caller's is written, nor returned as it is.
+        groups: the groups of ops (``aotcheck.program.ops.registry.Group``) that a body is drawn of. Without CONTAINER
+            no list or dict of the caller's is written, nor returned as it is.
         favoured: those of them that are drawn three times as often as they would be.
         inputs: the families of arguments.
         dtypes: the dtypes of arguments and of all that a body makes of them.

@@ -26,10 +26,10 @@ from aotcheck.program import (
     evaluate,
     references,
 )
-from aotcheck.program.memory import address, fits
-from aotcheck.program.objects import Settings
-from aotcheck.program.objects import State as Stateful
-from aotcheck.program.ops import INSIDE, Group, Op, find
+from aotcheck.program.called.objects import Settings
+from aotcheck.program.called.objects import State as Stateful
+from aotcheck.program.ops.registry import INSIDE, Group, Op, find
+from aotcheck.program.running.memory import address, fits
 
 from .arguments import Impossible, draw_arguments
 from .calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from aotcheck.program import Program
-from aotcheck.program.ops import Group, ops
+from aotcheck.program.ops.registry import Group, ops
 
 from .practice import PATHS
 from .profile import Profile, Usage

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from aotcheck.program import OpCall, evaluate
-from aotcheck.program.memory import address, tensors_of
-from aotcheck.program.ops import Group, Kind, Op, Work, find, ops
+from aotcheck.program.ops.registry import Group, Kind, Op, Work, find, ops
+from aotcheck.program.running.memory import address, tensors_of
 
 from .chooser import Chooser
 from .names import paths_named

@@ -37,8 +37,10 @@ from aotcheck.program import (
     Statement,
     build_call,
 )
-from aotcheck.program.interpret import context_of, evaluate
-from aotcheck.program.memory import (
+from aotcheck.program.ops.registry import INSIDE, Group, Op, find
+from aotcheck.program.ops.subclasses import held
+from aotcheck.program.running.interpret import context_of, evaluate
+from aotcheck.program.running.memory import (
     Saved,
     address,
     execute_definite,
@@ -47,9 +49,7 @@ from aotcheck.program.memory import (
     hook_may_be_misplaced,
     reads_nothing_missing,
 )
-from aotcheck.program.memory import tensors_of as _tensors
-from aotcheck.program.ops import INSIDE, Group, Op, find
-from aotcheck.program.subclasses import held
+from aotcheck.program.running.memory import tensors_of as _tensors
 
 from .profile import Profile
 from .selection import Selection, selection_of
@@ -174,7 +174,7 @@ def _held_by_another(changing: Iterable[Expr], env: dict[str, Any]) -> bool:
 def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
     """Whether running a call might crash torch, now or in a backward, or leaves memory undefined unseen.
 
-    Such are reads of freed memory (Note [Freed memory] of :mod:`aotcheck.program.memory`), ``out=`` that must grow
+    Such are reads of freed memory (Note [Freed memory] of ``running/memory.py``), ``out=`` that must grow
     while an operand (``torch.mm`` segfaults), ``out=`` that begins behind its storage, which leaves a gap as it
     grows, and writes to what :func:`hook_may_be_misplaced` tells of.
     """

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 
 from aotcheck.program import Around, GradMode, Program, around, build_call, flat_calls, function_of, make_call
-from aotcheck.program.memory import tensors_of
-from aotcheck.program.ops import Group, find
+from aotcheck.program.ops.registry import Group, find
+from aotcheck.program.running.memory import tensors_of
 
 from .chooser import Chooser
 from .state import EXPECTED, tidy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from aotcheck.program.ops import INSIDE, Group
-from aotcheck.program.traits import TRAITS
+from aotcheck.program.ops.registry import INSIDE, Group
+from aotcheck.program.vocabulary.traits import TRAITS
 
 from .profile import Family, Profile, Training, Writes
 from .selection import Selection, selection_of
@@ -34,7 +34,7 @@ _COTANGENTS = ("cotangent:pattern", "cotangent:zeros", "cotangent:expanded", "co
 
 
 def undrawn(profile: Profile) -> frozenset[str]:
-    """The traits (:mod:`aotcheck.program.traits`) that no program of ``profile`` has."""
+    """The traits (:mod:`aotcheck.program.vocabulary.traits`) that no program of ``profile`` has."""
     return frozenset(
         (
             *_by_share(profile),

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aotcheck.campaign.corpus import entry_of
+from aotcheck.campaign.corpus.files import entry_of
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, parse_file
-from aotcheck.program.source import ENDING
+from aotcheck.program.source.emit import ENDING
 
 EXPRESSIONS = (
     "__import__('os').system('touch {trap}')",

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import aotcheck.zoo.models  # noqa: F401  # registers
-from aotcheck.program.memory import address
+from aotcheck.program.running.memory import address
 from aotcheck.zoo import MODELS, Model, Place
 from aotcheck.zoo.model import LIBRARY_MODELS
 from aotcheck.zoo.run import steps_of

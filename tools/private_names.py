@@ -34,7 +34,7 @@ TORCHS_AOT_AUTOGRAD = (
     "functorch.compile",
 )
 
-DEFINES_SUBCLASSES = ("aotcheck/program/wrapped.py", "aotcheck/zoo/models/wrappers.py")
+DEFINES_SUBCLASSES = ("aotcheck/program/called/wrapped.py", "aotcheck/zoo/models/wrappers.py")
 """The suite's own tensor subclasses, written as an author of one outside writes them."""
 
 ALLOWED_IN_SUBCLASSES = (

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.settings import BLOCK_SIZE
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
+from aotcheck.campaign.setup.settings import BLOCK_SIZE
 from aotcheck.program import Context, Feature, OpCall, Program, build_call, difficulty, evaluate, flat_calls
-from aotcheck.program.build import around
-from aotcheck.program.interpret import run_body
-from aotcheck.program.noticed import contexts
-from aotcheck.program.ops import Group, find
+from aotcheck.program.ops.registry import Group, find
+from aotcheck.program.running.build import around
+from aotcheck.program.running.interpret import run_body
+from aotcheck.program.vocabulary.noticed import contexts
 
 CPU = torch.device("cpu")
 _BY_PATH = {

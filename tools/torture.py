@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aotcheck.campaign.events import FindingWritten, ProgramChecked
-from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.settings import BLOCK_SIZE
+from aotcheck.campaign.record.events import FindingWritten, ProgramChecked
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
+from aotcheck.campaign.setup.settings import BLOCK_SIZE
 from aotcheck.program import Call, Inputs, Literal, OpCall, Program
 from aotcheck.report.jsonl import load_events
 

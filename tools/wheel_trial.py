@@ -24,7 +24,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 import aotcheck
-from aotcheck.program.ops import Group, entry
+from aotcheck.program.ops.registry import Group, entry
 
 
 class Scaled(torch.Tensor):

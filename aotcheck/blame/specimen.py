@@ -37,7 +37,8 @@ from aotcheck.oracle.snapshot import Snapshot, TensorFacts
 from aotcheck.oracle.state import generator_states
 from aotcheck.oracle.undefined import PLAIN, undefined_memory
 from aotcheck.program import Scene
-from aotcheck.program.harness import addressing, held, opened
+from aotcheck.program.ops.subclasses import held
+from aotcheck.program.running.harness import addressing, opened
 
 Key = tuple[int, ...]
 

@@ -20,10 +20,10 @@ from aotcheck.minimize.edit import renamed
 from aotcheck.oracle.execute import Observation, Run, identity
 from aotcheck.oracle.kinds import Phase, Place
 from aotcheck.program import Backward, BuiltCall, Call, GradMode, Hook, Program, Scene, Step, flat_calls
-from aotcheck.program.harness import leaves, suited
-from aotcheck.program.model import Around, DictExpr, Expr, Fill, Graph, ListExpr, TupleExpr, Way
-from aotcheck.program.objects import OBJECTS
-from aotcheck.program.source import show_expr
+from aotcheck.program.called.objects import OBJECTS
+from aotcheck.program.data.model import Around, DictExpr, Expr, Fill, Graph, ListExpr, TupleExpr, Way
+from aotcheck.program.running.harness import leaves, suited
+from aotcheck.program.source.emit import show_expr
 
 __all__ = ["SEED", "Caller", "Chunk"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from aotcheck.bug.statements import CannotBeWrittenError
 from aotcheck.oracle import Difference, OracleKind
 from aotcheck.oracle.kinds import Role
-from aotcheck.program.objects import OBJECTS
+from aotcheck.program.called.objects import OBJECTS
 
 __all__ = ["ways_of_looking"]
 

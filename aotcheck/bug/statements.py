@@ -14,15 +14,16 @@ import torch
 
 from aotcheck.bug.choices import Choices
 from aotcheck.minimize.passes.ops import writes
-from aotcheck.program import Block, OpCall, Program, Statement, TupleExpr, flat_calls, functions, references
-from aotcheck.program import wrapped as wrappers
-from aotcheck.program.functions import Module
-from aotcheck.program.model import DeviceOf, Expr, Literal, Ref
-from aotcheck.program.objects import OBJECTS
-from aotcheck.program.ops import Form, find
-from aotcheck.program.source import show_expr, show_statement
-from aotcheck.program.subclasses import NAMESPACE, subclasses
-from aotcheck.program.table_functions import FUNCTIONS
+from aotcheck.program import Block, OpCall, Program, Statement, TupleExpr, flat_calls, references
+from aotcheck.program.called import functions
+from aotcheck.program.called import wrapped as wrappers
+from aotcheck.program.called.functions import Module
+from aotcheck.program.called.objects import OBJECTS
+from aotcheck.program.data.model import DeviceOf, Expr, Literal, Ref
+from aotcheck.program.ops.functions import FUNCTIONS
+from aotcheck.program.ops.registry import Form, find
+from aotcheck.program.ops.subclasses import NAMESPACE, subclasses
+from aotcheck.program.source.emit import show_expr, show_statement
 
 __all__ = ["CannotBeWrittenError", "Spelling"]
 

@@ -8,8 +8,10 @@ import torch
 
 from aotcheck.bug.choices import Choices
 from aotcheck.bug.statements import CannotBeWrittenError
-from aotcheck.program import Probe, harness
-from aotcheck.program.model import Cotangent, Fill, HookKind, Write
+from aotcheck.program import Probe
+from aotcheck.program.data.model import Cotangent, Fill, HookKind, Write
+from aotcheck.program.ops.subclasses import held
+from aotcheck.program.running import harness
 
 __all__ = ["cotangents_of", "differentiation", "hook_lines", "probe_lines"]
 
@@ -53,7 +55,7 @@ def _cotangent(t: torch.Tensor, name: str, one: Cotangent, part: str, choices: C
     ones = f"torch.ones_like({name})"
     if one.fill is Fill.IMPLICIT and harness.readable(t):
         return "None"
-    if harness.held(t):
+    if held(t):
         if one.fill not in (Fill.PATTERN, Fill.IMPLICIT):
             raise CannotBeWrittenError(f"a cotangent of a wrapper that is {one.fill.value}")
         return ones
@@ -147,7 +149,7 @@ def probe_lines(made: Probe, t: torch.Tensor, name: str, factor: str, part: str,
         return [f"{factor} = {number}, requires_grad=True)", f"{name}.mul_({factor})"]
     ways = [f"{name}.fill_({made.seed})"]
     overlapping = any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True))
-    if not overlapping and not harness.held(t):
+    if not overlapping and not held(t):
         with torch.no_grad():
             like = torch.zeros(t.shape, dtype=t.dtype)
             ways.append(f"{name}.copy_({_tensor(harness.cotangent(like, made.seed) + made.seed)})")

@@ -1,9 +1,9 @@
 """The fuzz loop: blocks of programs run in workers that may die, told as one stream of events."""
 
-from aotcheck.campaign.events import Event
-from aotcheck.campaign.resume import Past
-from aotcheck.campaign.settings import Settings, SettingsError
-from aotcheck.campaign.supervisor import Campaign
-from aotcheck.campaign.tally import ExitCode, Tally
+from aotcheck.campaign.record.events import Event
+from aotcheck.campaign.record.resume import Past
+from aotcheck.campaign.record.tally import ExitCode, Tally
+from aotcheck.campaign.running.supervisor import Campaign
+from aotcheck.campaign.setup.settings import Settings, SettingsError
 
 __all__ = ["Campaign", "Event", "ExitCode", "Past", "Settings", "SettingsError", "Tally"]

@@ -36,7 +36,12 @@ INSPECTION = "aotcheck_strategies.calls:inspect"
 
 _OURS = frozenset({"aotcheck", STRATEGY.partition(":")[0]})
 
-_PRELOADED = ("hypothesis", "aotcheck.campaign.worker", "aotcheck.campaign.replay", "aotcheck.minimize.judging")
+_PRELOADED = (
+    "hypothesis",
+    "aotcheck.campaign.running.worker",
+    "aotcheck.campaign.corpus.replay",
+    "aotcheck.minimize.judging",
+)
 
 
 class Usage(click.ClickException):
@@ -215,7 +220,7 @@ def parsed_file(
     """A program file, known to have inputs that can be built, and the backend to run it on: the one asked for, or the
     one that its header stands for. A process that is ``disposable`` imports it at once."""
     from aotcheck.backends import BackendError
-    from aotcheck.campaign.corpus import backend_of, resolved
+    from aotcheck.campaign.corpus.files import backend_of, resolved
     from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 
     try:

@@ -46,7 +46,7 @@ def bug(
     """
     from aotcheck.backends import BackendError, require_device
     from aotcheck.campaign import ExitCode
-    from aotcheck.campaign.bugs import reported
+    from aotcheck.campaign.results.bugs import reported
     from aotcheck.minimize import Limits, Subject
 
     if backend is not None:

@@ -12,8 +12,8 @@ import click
 from aotcheck.cli.base import CORPUS, OneLine, Usage, one_line, program_files
 
 if TYPE_CHECKING:
-    from aotcheck.campaign.missing import Group
-    from aotcheck.campaign.replay import Replayed
+    from aotcheck.campaign.corpus.missing import Group
+    from aotcheck.campaign.corpus.replay import Replayed
     from aotcheck.program import ParsedFile
 
 JUDGED_ON = ("aotcheck", "aot_function", "aot_eager")
@@ -39,9 +39,9 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     import torch
 
     from aotcheck.backends import Expectations
-    from aotcheck.campaign.corpus import Expected, complaints, duplicates, entries, entry_of
-    from aotcheck.campaign.journal import write_durably
-    from aotcheck.campaign.replay import Replay
+    from aotcheck.campaign.corpus.files import Expected, complaints, duplicates, entries, entry_of
+    from aotcheck.campaign.corpus.replay import Replay
+    from aotcheck.campaign.record.journal import write_durably
     from aotcheck.oracle import Outcome
     from aotcheck.program import emit, parse_file
 
@@ -101,8 +101,8 @@ def check(folder: Path) -> None:
 
     Nothing of them is executed; ``aotcheck replay`` runs them. Exits 1 if anything is wrong, a line for each thing.
     """
-    from aotcheck.campaign.corpus import complaints, duplicates, entries
-    from aotcheck.campaign.words import counted
+    from aotcheck.campaign.corpus.files import complaints, duplicates, entries
+    from aotcheck.campaign.record.words import counted
 
     files = _folder(folder)
     wrong = [line for path in files for line in complaints(path)]
@@ -122,8 +122,8 @@ def rekey(paths: tuple[Path, ...], backends: tuple[str, ...]) -> None:
 
     For when what goes into a coarse key has changed. Look at what it says: another key may also be another difference.
     """
-    from aotcheck.campaign.corpus import entry_of, with_key
-    from aotcheck.campaign.replay import Replay
+    from aotcheck.campaign.corpus.files import entry_of, with_key
+    from aotcheck.campaign.corpus.replay import Replay
     from aotcheck.oracle import Outcome
     from aotcheck.program import parse_file
 
@@ -150,7 +150,7 @@ def prune(folder: Path, dry_run: bool) -> None:
 
     What no longer differs stays: it is a regression test. Nothing is executed.
     """
-    from aotcheck.campaign.corpus import duplicates, entries
+    from aotcheck.campaign.corpus.files import duplicates, entries
 
     files = _folder(folder)
     gone = list(duplicates(entries(folder)))
@@ -172,9 +172,9 @@ def missing(runs: tuple[Path, ...], causes: bool, folder: Path) -> None:
     is missing.
     """
     from aotcheck.campaign import Past
-    from aotcheck.campaign.corpus import entries
-    from aotcheck.campaign.missing import missing as find
-    from aotcheck.campaign.words import counted
+    from aotcheck.campaign.corpus.files import entries
+    from aotcheck.campaign.corpus.missing import missing as find
+    from aotcheck.campaign.record.words import counted
     from aotcheck.report.jsonl import load_events
 
     _folder(folder)
@@ -205,7 +205,7 @@ def missing(runs: tuple[Path, ...], causes: bool, folder: Path) -> None:
 
 
 def _print_group(group: Group, folder: Path) -> None:
-    from aotcheck.campaign.words import counted
+    from aotcheck.campaign.record.words import counted
 
     click.echo(f"{group.key}: {counted(len(group.findings), 'finding')}")
     if group.minimized is None:
@@ -238,7 +238,7 @@ def _read(path: Path) -> ParsedFile:
 
 def _require_judged(one: Replayed) -> None:
     """A program that cannot be judged twice with one result is no corpus file."""
-    from aotcheck.campaign.replay import Status
+    from aotcheck.campaign.corpus.replay import Status
 
     if one.status is Status.REJECTED:
         raise Usage(f"{one.path}: {one.text}")

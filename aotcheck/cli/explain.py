@@ -53,7 +53,7 @@ def minimize(
     """
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import SettingsError
-    from aotcheck.campaign.baseline import require_baselines
+    from aotcheck.campaign.running.baseline import require_baselines
     from aotcheck.minimize import Limits, Reduction, Subject
 
     if backend is not None:
@@ -78,7 +78,7 @@ def minimize(
 def left_out(parsed: ParsedFile, compiled: Backend) -> Expectations:
     """What is not expected of the backend that a file is run on; what its header says, said of that one alone."""
     from aotcheck.backends import Expectations, recorded
-    from aotcheck.campaign.corpus import backend_of
+    from aotcheck.campaign.corpus.files import backend_of
 
     told = Expectations.of_header(parsed.header) if compiled.name == backend_of(parsed) else Expectations()
     return recorded(compiled, told)
@@ -86,7 +86,7 @@ def left_out(parsed: ParsedFile, compiled: Backend) -> Expectations:
 
 def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path, stop: threading.Event) -> int:
     from aotcheck.campaign import ExitCode
-    from aotcheck.campaign.journal import write_durably
+    from aotcheck.campaign.record.journal import write_durably
     from aotcheck.minimize import DoesNotFailError
     from aotcheck.program import emit
     from aotcheck.report.console import Console

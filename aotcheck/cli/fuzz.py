@@ -31,7 +31,7 @@ from aotcheck.cli.report import write_reports
 if TYPE_CHECKING:
     from aotcheck.backends import Promise
     from aotcheck.campaign import Past, Settings
-    from aotcheck.campaign.events import RunStarted
+    from aotcheck.campaign.record.events import RunStarted
 
 
 def _promises(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[Promise, ...]:
@@ -149,7 +149,7 @@ def fuzz(
 
 def _inspection(strategy: str) -> str:
     from aotcheck.campaign import SettingsError
-    from aotcheck.campaign.declared import inspection_by
+    from aotcheck.campaign.setup.declared import inspection_by
 
     try:
         return inspection_by(strategy, INSPECTION)
@@ -202,10 +202,10 @@ def _past(folder: Path) -> Past:
 def _fuzz(settings: Settings, past: Past) -> int:
     from aotcheck.backends import BackendError, recorded, require_device, resolve
     from aotcheck.campaign import Campaign, SettingsError
-    from aotcheck.campaign.baseline import require_baselines
-    from aotcheck.campaign.declared import floors_by, undrawn_by
-    from aotcheck.campaign.generate import load_strategy
-    from aotcheck.campaign.tally import tallied
+    from aotcheck.campaign.record.tally import tallied
+    from aotcheck.campaign.running.baseline import require_baselines
+    from aotcheck.campaign.setup.declared import floors_by, undrawn_by
+    from aotcheck.campaign.setup.generate import load_strategy
     from aotcheck.oracle import soft_kinds
     from aotcheck.report.console import Console
     from aotcheck.report.jsonl import JsonLines

@@ -44,11 +44,12 @@ def nightly(config: Path, corpus: Path | None) -> None:
 
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import SettingsError
-    from aotcheck.campaign.baseline import require_baselines
-    from aotcheck.campaign.declared import floors_by, inspection_by, undrawn_by
-    from aotcheck.campaign.generate import load_strategy
-    from aotcheck.campaign.journal import write_durably
-    from aotcheck.campaign.nightly import load_config, run
+    from aotcheck.campaign.nightly.config import load_config
+    from aotcheck.campaign.nightly.night import run
+    from aotcheck.campaign.record.journal import write_durably
+    from aotcheck.campaign.running.baseline import require_baselines
+    from aotcheck.campaign.setup.declared import floors_by, inspection_by, undrawn_by
+    from aotcheck.campaign.setup.generate import load_strategy
     from aotcheck.oracle import soft_kinds
     from aotcheck.report.html import write_html
     from aotcheck.report.jsonl import JsonLines

@@ -24,7 +24,7 @@ from aotcheck.cli.base import (
 )
 
 if TYPE_CHECKING:
-    from aotcheck.campaign.replay import Replayed
+    from aotcheck.campaign.corpus.replay import Replayed
 
 
 @click.command()
@@ -58,8 +58,8 @@ def replay(
     """
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import SettingsError
-    from aotcheck.campaign.generate import load_strategy
-    from aotcheck.campaign.replay import Replay, exit_status
+    from aotcheck.campaign.corpus.replay import Replay, exit_status
+    from aotcheck.campaign.setup.generate import load_strategy
     from aotcheck.report.progress import counting
 
     require_importable(*backends, *strategies)
@@ -96,7 +96,7 @@ def replay(
 
 def _show(one: Replayed, quiet: bool) -> None:
     """A line for a file on a backend; beneath it what is new."""
-    from aotcheck.campaign.words import Status
+    from aotcheck.campaign.record.words import Status
 
     where = str(one.path)
     if one.status is Status.REJECTED:
@@ -116,7 +116,8 @@ def _show(one: Replayed, quiet: bool) -> None:
 @click.option("--check", is_flag=True, help="Only say which files are not as they would be written now.")
 def refresh(paths: tuple[Path, ...], check: bool) -> None:
     """Write program files (or folders of them) anew, in the format of this version. Nothing is executed."""
-    from aotcheck.campaign import ExitCode, corpus
+    from aotcheck.campaign import ExitCode
+    from aotcheck.campaign.corpus import files as corpus
     from aotcheck.program import ProgramSyntaxError, UnknownOpError
 
     stale = 0

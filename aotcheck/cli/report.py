@@ -21,8 +21,8 @@ def report(run: Path, previous: Path | None, corpus: Path | None) -> None:
 
 def write_reports(run: Path, corpus: Path | None, previous: Path | None = None) -> None:
     """Both reports of a run; a usage error where there is none or nothing can be written."""
-    from aotcheck.campaign.runs import summed_up
-    from aotcheck.campaign.tally import tallied
+    from aotcheck.campaign.record.tally import tallied
+    from aotcheck.campaign.results.runs import summed_up
     from aotcheck.report.html import write_html
     from aotcheck.report.jsonl import load_past
     from aotcheck.report.junit import write_junit

@@ -40,8 +40,8 @@ from aotcheck.program import (
     Strided,
     TupleExpr,
 )
-from aotcheck.program.harness import held
-from aotcheck.program.ops import Form, ops
+from aotcheck.program.ops.registry import Form, ops
+from aotcheck.program.ops.subclasses import held
 
 __all__ = ["is_primitive_root", "may_have_primitive_root", "plainer", "primitives"]
 

@@ -26,7 +26,7 @@ from aotcheck.program import (
     flat_calls,
     references,
 )
-from aotcheck.program.ops import Work, find
+from aotcheck.program.ops.registry import Work, find
 
 __all__ = ["DTYPES", "SIMPLE", "Size", "contiguous", "rank_of", "size"]
 

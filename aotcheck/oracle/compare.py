@@ -13,7 +13,7 @@ from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Se
 from aotcheck.oracle.leniency import is_soft, soft_kinds
 from aotcheck.oracle.snapshot import GradientFacts, TensorFacts
 from aotcheck.oracle.values import FUZZED, Agreement, Tolerance, compare_values, same_bits
-from aotcheck.program import harness
+from aotcheck.program.running import harness
 
 HARD, SOFT = Severity.HARD, Severity.SOFT
 

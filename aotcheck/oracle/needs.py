@@ -20,9 +20,9 @@ from aotcheck.oracle.execute import Compile, Observation, observe
 from aotcheck.oracle.kinds import Phase
 from aotcheck.oracle.undefined import PLAIN, FillUndefined
 from aotcheck.program import Feature, GradMode, Program, difficulty
-from aotcheck.program.features import tensors_in
-from aotcheck.program.harness import held
-from aotcheck.program.objects import attributes
+from aotcheck.program.called.objects import attributes
+from aotcheck.program.ops.subclasses import held
+from aotcheck.program.vocabulary.features import tensors_in
 
 __all__ = ["JUDGED_WHOLE", "Watch", "needs"]
 

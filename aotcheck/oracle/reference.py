@@ -25,7 +25,7 @@ from aotcheck.oracle.undefined import (
 )
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Program, exact, flat_calls
-from aotcheck.program.interpret import dtype_of
+from aotcheck.program.running.interpret import dtype_of
 
 _SMALL = 8  # memory that is back may hold any number of the inputs; those of large ones are too many to try
 

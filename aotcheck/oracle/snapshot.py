@@ -13,7 +13,8 @@ import torch
 
 from aotcheck._torch import is_view, storage_key, version_of
 from aotcheck.oracle.kinds import Role
-from aotcheck.program.harness import addressing, held, metadata, opened, plain
+from aotcheck.program.ops.subclasses import held
+from aotcheck.program.running.harness import addressing, metadata, opened, plain
 
 
 @dataclass(frozen=True, slots=True)

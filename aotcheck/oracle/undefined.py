@@ -31,7 +31,7 @@ from aotcheck._torch import (
     storage_key,
     zeros_without_memory,
 )
-from aotcheck.program.harness import held
+from aotcheck.program.ops.subclasses import held
 
 _aten = torch.ops.aten
 _FRESH = frozenset(

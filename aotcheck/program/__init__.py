@@ -1,10 +1,6 @@
 """A fuzzed program as data; interpreter; emit to and parse from Python source."""
 
-from aotcheck.program import table_compute, table_functions, table_views, table_writes  # noqa: F401  # they register the ops
-from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, make_call, perform, phase_of, scene_of
-from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, prints, remember, traits_of
-from aotcheck.program.interpret import evaluate, execute
-from aotcheck.program.model import (
+from aotcheck.program.data.model import (
     Around,
     Backward,
     Block,
@@ -40,10 +36,24 @@ from aotcheck.program.model import (
     flat_calls,
     references,
 )
-from aotcheck.program.ops import UnknownOpError, register_op
-from aotcheck.program.parse import ParsedFile, ProgramSyntaxError, parse, parse_file
-from aotcheck.program.plans import fields_of
-from aotcheck.program.source import body_source, emit, function_of, show_expr, show_statement
+from aotcheck.program.data.plans import fields_of
+from aotcheck.program.ops import compute, functions, views, writes  # noqa: F401  # they register the ops
+from aotcheck.program.ops.registry import UnknownOpError, register_op
+from aotcheck.program.running.build import (
+    BuiltCall,
+    Scene,
+    around,
+    build_call,
+    forget,
+    make_call,
+    perform,
+    phase_of,
+    scene_of,
+)
+from aotcheck.program.running.interpret import evaluate, execute
+from aotcheck.program.source.emit import body_source, emit, function_of, show_expr, show_statement
+from aotcheck.program.source.parse import ParsedFile, ProgramSyntaxError, parse, parse_file
+from aotcheck.program.vocabulary.features import DryRun, Feature, difficulty, exact, groups, prints, remember, traits_of
 
 __all__ = [
     "Around",

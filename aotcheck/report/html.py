@@ -10,14 +10,14 @@ from pathlib import Path
 import jinja2
 
 from aotcheck.campaign import Past, Tally
-from aotcheck.campaign.corpus import entries
-from aotcheck.campaign.events import FindingSigned, PairsCounted
-from aotcheck.campaign.journal import write_durably
-from aotcheck.campaign.rank import Cause, Told, is_still_there, ranked
-from aotcheck.campaign.tally import tallied
-from aotcheck.campaign.words import COMMANDS, counted
+from aotcheck.campaign.corpus.files import entries
+from aotcheck.campaign.record.events import FindingSigned, PairsCounted
+from aotcheck.campaign.record.journal import write_durably
+from aotcheck.campaign.record.tally import tallied
+from aotcheck.campaign.record.words import COMMANDS, counted
+from aotcheck.campaign.results.rank import Cause, Told, is_still_there, ranked
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, emit, flat_calls, parse_file
-from aotcheck.program.source import ENDING
+from aotcheck.program.source.emit import ENDING
 from aotcheck.report.drawings import alias_diagram, labelled_heat_map, throughput
 from aotcheck.report.illustrate import Illustration, illustrated
 from aotcheck.report.jsonl import load_events, load_timed, read_events

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from aotcheck.campaign.journal import write_durably
-from aotcheck.campaign.nightly import ReplayedFile
-from aotcheck.campaign.remembered import Remembered
-from aotcheck.campaign.runs import BackendRun, SignedBug
-from aotcheck.campaign.words import Status, counted
+from aotcheck.campaign.nightly.night import ReplayedFile
+from aotcheck.campaign.nightly.remembered import Remembered
+from aotcheck.campaign.record.journal import write_durably
+from aotcheck.campaign.record.words import Status, counted
+from aotcheck.campaign.results.runs import BackendRun, SignedBug
 
 _FAILS = {Status.NEW.value, Status.FIXED.value}
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from aotcheck.campaign.nightly import Nightly
-from aotcheck.campaign.runs import BackendRun
-from aotcheck.campaign.words import Status, counted
+from aotcheck.campaign.nightly.night import Nightly
+from aotcheck.campaign.record.words import Status, counted
+from aotcheck.campaign.results.runs import BackendRun
 
 _SHOWN = (Status.NEW, Status.FIXED, Status.FLAKY, Status.REJECTED, Status.REFUSED)
 _VERDICTS = {0: "clean", 1: "new findings", 2: "a file is no program", 3: "infrastructure failed"}

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
-from aotcheck.campaign.events import Ending, PairsCounted, Shown
-from aotcheck.campaign.rank import Told, key_order, ranked
-from aotcheck.campaign.words import COMMANDS, Status, counted
+from aotcheck.campaign.record.events import Ending, PairsCounted, Shown
+from aotcheck.campaign.record.words import COMMANDS, Status, counted
+from aotcheck.campaign.results.rank import Told, key_order, ranked
 from aotcheck.oracle import CoarseKey, Outcome
 from aotcheck.report.progress import bar
 

@@ -23,7 +23,7 @@ from aotcheck.oracle.kinds import Phase
 from aotcheck.oracle.raised import raised
 from aotcheck.oracle.snapshot import Snapshot, snapshot
 from aotcheck.oracle.state import generator_states, seed_generators
-from aotcheck.program import harness
+from aotcheck.program.running import harness
 from aotcheck.zoo.model import Compiled, Model, Place, Program
 
 __all__ = ["NOT_PROMISED", "Compile", "Seen", "compiler_of", "not_promised", "steps_of", "uncompiled"]

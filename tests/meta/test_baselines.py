@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 
 from aotcheck.backends import resolve
 from aotcheck.campaign import ExitCode, Past
-from aotcheck.campaign.baseline import Baselines
-from aotcheck.campaign.events import (
+from aotcheck.campaign.record.events import (
     Event,
     FindingFlaky,
     FindingShared,
@@ -22,6 +21,7 @@ from aotcheck.campaign.events import (
     ProgramChecked,
     RunStarted,
 )
+from aotcheck.campaign.running.baseline import Baselines
 from aotcheck.cli import main
 from aotcheck.oracle import CoarseKey, check
 from aotcheck.program import Backward, Graph, Of, Way, emit, parse_file

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from aotcheck.campaign import Campaign, ExitCode, Settings, Tally
-from aotcheck.campaign.events import Ending, Event, FindingWritten, ProgramChecked, RunFinished, ScriptRun, Shown
-from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.scripts import what_it_shows
-from aotcheck.campaign.tally import Canaries
+from aotcheck.campaign.record.events import Ending, Event, FindingWritten, ProgramChecked, RunFinished, ScriptRun, Shown
+from aotcheck.campaign.record.tally import Canaries
+from aotcheck.campaign.running.scripts import what_it_shows
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import emit, parse_file
 from aotcheck.report.jsonl import JsonLines, read_events

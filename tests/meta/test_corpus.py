@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aotcheck.backends import NAMES, BackendUnavailableError, require_device, resolve
-from aotcheck.campaign.corpus import Entry, Expected, complaints, duplicates, entry_of
-from aotcheck.campaign.replay import Replay, Status
+from aotcheck.campaign.corpus.files import Entry, Expected, complaints, duplicates, entry_of
+from aotcheck.campaign.corpus.replay import Replay, Status
 from aotcheck.oracle import Outcome, check
 from aotcheck.program import emit, parse, parse_file
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from aotcheck.campaign import Campaign, ExitCode, Tally
-from aotcheck.campaign.events import (
+from aotcheck.campaign.record.events import (
     Ending,
     Event,
     FindingFlaky,
@@ -21,9 +21,9 @@ from aotcheck.campaign.events import (
     RunStarted,
     ScriptRun,
 )
-from aotcheck.campaign.nightly import summed_up
-from aotcheck.campaign.resume import Past
-from aotcheck.campaign.scripts import Scripts
+from aotcheck.campaign.record.resume import Past
+from aotcheck.campaign.results.runs import summed_up
+from aotcheck.campaign.running.scripts import Scripts
 from aotcheck.minimize import Limits, Reduction, Subject
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import parse_file

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aotcheck.campaign.events import (
+from aotcheck.campaign.record.events import (
     Ending,
     Event,
     FindingSigned,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aotcheck.campaign.corpus import complaints, entries
-from aotcheck.campaign.events import (
+from aotcheck.campaign.corpus.files import complaints, entries
+from aotcheck.campaign.record.events import (
     Event,
     FindingFlaky,
     FindingRechecked,

@@ -12,10 +12,12 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner, Result
 
-from aotcheck.campaign import nightly
-from aotcheck.campaign.corpus import Expected, entries, entry_of
-from aotcheck.campaign.nightly import BackendRun, Nightly, ReplayedFile, SignedBug, compared
-from aotcheck.campaign.replay import Replay, Status, exit_status
+from aotcheck.campaign.corpus.files import Expected, entries, entry_of
+from aotcheck.campaign.corpus.replay import Replay, Status, exit_status
+from aotcheck.campaign.nightly import night as nightly
+from aotcheck.campaign.nightly.config import Config, Job
+from aotcheck.campaign.nightly.night import Nightly, ReplayedFile, compared
+from aotcheck.campaign.results.runs import BackendRun, SignedBug
 from aotcheck.cli import main
 from aotcheck.program import emit, parse_file
 from aotcheck.report.junit import write_junit
@@ -317,7 +319,7 @@ def test_a_wrong_configuration_is_one_line(tmp_path: Path, text: str, said: str)
 def test_a_backend_that_cannot_be_run_does_not_spoil_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = nightly._fuzz
 
-    def fuzz(config: nightly.Config, job: nightly.Job, *rest: Any) -> nightly.BackendRun:
+    def fuzz(config: Config, job: Job, *rest: Any) -> BackendRun:
         if job.seed == 2:
             raise OSError(28, "No space left on device")
         return ran(config, job, *rest)

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from torch.utils import _pytree as pytree
 
 from aotcheck.backends import EVERY_PROMISE, Backend, Expectations, ExpectationsError, Promise, promises_named, resolve
-from aotcheck.campaign.corpus import canonical, resolved
-from aotcheck.campaign.events import FindingSigned, RunStarted, ScriptRun, Shown
+from aotcheck.campaign.corpus.files import canonical, resolved
+from aotcheck.campaign.record.events import FindingSigned, RunStarted, ScriptRun, Shown
 from aotcheck.cli import main
 from aotcheck.oracle import OracleKind, Outcome, Verdict, check
 from aotcheck.program import (

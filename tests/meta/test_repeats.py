@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from aotcheck.campaign.events import BlockGenerated, ProgramChecked
-from aotcheck.campaign.generate import digest_of, load_strategy, programs_of_block, repeats_in
-from aotcheck.campaign.resume import Past
+from aotcheck.campaign.record.events import BlockGenerated, ProgramChecked
+from aotcheck.campaign.record.resume import Past
+from aotcheck.campaign.setup.generate import digest_of, load_strategy, programs_of_block, repeats_in
 from tests.meta.test_campaigns import campaign, settings
 
 STRATEGY = "tests.meta.small:equal_to_others"

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from aotcheck.campaign import Campaign
-from aotcheck.campaign.claims import Claims
-from aotcheck.campaign.events import Event, FindingWritten, ProgramChecked
-from aotcheck.campaign.flight import Flight
-from aotcheck.campaign.worker import Task
+from aotcheck.campaign.record.events import Event, FindingWritten, ProgramChecked
+from aotcheck.campaign.running.claims import Claims
+from aotcheck.campaign.running.flight import Flight
+from aotcheck.campaign.running.worker import Task
 from aotcheck.cli import main
 from aotcheck.report.jsonl import load_events
 from tests.meta.test_campaigns import campaign, settings

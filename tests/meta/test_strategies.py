@@ -26,9 +26,9 @@ from aotcheck.program import (
     exact,
     flat_calls,
 )
-from aotcheck.program.interpret import context_of
-from aotcheck.program.memory import execute_definite, tensors_of
-from aotcheck.program.ops import Group, find, ops
+from aotcheck.program.ops.registry import Group, find, ops
+from aotcheck.program.running.interpret import context_of
+from aotcheck.program.running.memory import execute_definite, tensors_of
 from strategies import Profile, programs
 
 
@@ -140,7 +140,7 @@ def digest() -> str:
 
 
 @pytest.mark.parametrize(
-    "imports", ["", "import aotcheck.program.samples, json, tests.unit.program.test_hostile_files"]
+    "imports", ["", "import aotcheck.program.data.samples, json, tests.unit.program.test_hostile_files"]
 )
 def test_the_same_seed_gives_the_same_programs_in_any_process(imports: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.getcwd()}

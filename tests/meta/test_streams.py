@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aotcheck.backends import Backend
-from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
 from aotcheck.oracle import Outcome, check
 from aotcheck.program import (
     Backward,
@@ -26,9 +26,9 @@ from aotcheck.program import (
     flat_calls,
     function_of,
 )
-from aotcheck.program.build import around
-from aotcheck.program.memory import tensors_of
-from aotcheck.program.ops import Group, find
+from aotcheck.program.ops.registry import Group, find
+from aotcheck.program.running.build import around
+from aotcheck.program.running.memory import tensors_of
 from strategies import Profile, Writes, programs
 from strategies.selection import mutates
 from tests.meta.functionalized import functionalized

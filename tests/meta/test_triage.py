@@ -11,7 +11,9 @@ import torch
 
 from aotcheck.backends import resolve
 from aotcheck.campaign import Campaign, ExitCode, Past, Settings, Tally
-from aotcheck.campaign.events import (
+from aotcheck.campaign.corpus.known import known_bugs
+from aotcheck.campaign.findings.signature import KnownBug, Signature, embeds, is_known, skeleton
+from aotcheck.campaign.record.events import (
     Event,
     FindingExplained,
     FindingFlaky,
@@ -23,10 +25,8 @@ from aotcheck.campaign.events import (
     RunResumed,
     RunStarted,
 )
-from aotcheck.campaign.known import known_bugs
-from aotcheck.campaign.signature import KnownBug, Signature, embeds, is_known, skeleton
-from aotcheck.campaign.triage import MOST_PER_KEY, Triage, stage_of
-from aotcheck.campaign.worker import write_finding
+from aotcheck.campaign.results.triage import MOST_PER_KEY, Triage, stage_of
+from aotcheck.campaign.running.worker import write_finding
 from aotcheck.oracle import CoarseKey, check
 from aotcheck.program import Backward, Call, Program, Ref, TupleExpr, emit, parse_file
 from aotcheck.report.jsonl import JsonLines, load_events

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aotcheck.campaign.declared import undrawn_by
-from aotcheck.campaign.generate import load_strategy
-from aotcheck.campaign.settings import SettingsError
+from aotcheck.campaign.setup.declared import undrawn_by
+from aotcheck.campaign.setup.generate import load_strategy
+from aotcheck.campaign.setup.settings import SettingsError
 from aotcheck.named import module_of
 from tests.meta.small import X, op, program
 from tests.meta.test_nightly import entry, four, run
@@ -91,7 +91,7 @@ def test_a_strategies_module_of_a_users_own_and_ours_are_side_by_side(installed:
     names = ("strategies:mine", "strategies:settled", "strategies:backwards", "strategies.calls:inspect")
     program = (
         "from aotcheck.cli import INSPECTION\nfrom aotcheck.minimize import load_inspection\n"
-        "from aotcheck.campaign.generate import load_strategy\nfrom aotcheck.named import module_of\n"
+        "from aotcheck.campaign.setup.generate import load_strategy\nfrom aotcheck.named import module_of\n"
         f"for name in {names}: print(module_of(name).__name__)\n"
         "print(load_inspection(INSPECTION).__module__, load_strategy('strategies:storages') is not None)\n"
     )

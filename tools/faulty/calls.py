@@ -8,7 +8,7 @@ import torch
 
 from aotcheck._torch import version_of
 from aotcheck.oracle import OracleKind as K
-from aotcheck.program.memory import fits
+from aotcheck.program.running.memory import fits
 from tools.faulty.fault import Function, fault, history, replaced, same_storage, shares, tensors
 
 AREA = "calls"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from aotcheck.oracle import OracleKind
-from aotcheck.program.memory import fits
+from aotcheck.program.running.memory import fits
 
 Function = Callable[..., Any]
 Compile = Callable[[Function], Function]

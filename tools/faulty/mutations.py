@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from aotcheck.oracle import OracleKind as K
-from aotcheck.program.memory import extent_in_bytes, fits
-from aotcheck.program.subclasses import leaves
+from aotcheck.program.ops.subclasses import leaves
+from aotcheck.program.running.memory import extent_in_bytes, fits
 from tools.faulty.fault import Compile, Function, fault, shares, tensors
 
 AREA = "mutations"

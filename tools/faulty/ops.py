@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from aotcheck.oracle import OracleKind as K
-from aotcheck.program.memory import fits
+from aotcheck.program.running.memory import fits
 from tools.faulty.fault import Compile, Function, fault, same_storage
 
 AREA = "ops"

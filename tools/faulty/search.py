@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from aotcheck.backends import Backend
-from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.settings import BLOCK_SIZE
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
+from aotcheck.campaign.setup.settings import BLOCK_SIZE
 from aotcheck.oracle import CoarseKey, check
 from tools.faulty.fault import Fault
 

@@ -41,8 +41,8 @@ from aotcheck.program import (
     flat_calls,
     references,
 )
-from aotcheck.program.memory import address
-from aotcheck.program.subclasses import leaves
+from aotcheck.program.ops.subclasses import leaves
+from aotcheck.program.running.memory import address
 
 __all__ = [
     "delete_arguments",

@@ -30,7 +30,7 @@ from aotcheck.program import (
     flat_calls,
     references,
 )
-from aotcheck.program.ops import Form, Group, find
+from aotcheck.program.ops.registry import Form, Group, find
 
 __all__ = [
     "KINDS",

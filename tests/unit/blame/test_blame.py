@@ -15,7 +15,7 @@ from aotcheck.backends import resolve
 from aotcheck.blame import Rung, Standing, blame, describe
 from aotcheck.blame.ladder import Unseen, judges_of
 from aotcheck.blame.runs import Anew, Question, first_difference
-from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
 from aotcheck.cli import main
 from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.reference import Reference

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from aotcheck.backends import NAMES, Backend, resolve
 from aotcheck.blame import STAGED, Layer, Rung, Standing, blame, layers
-from aotcheck.campaign.triage import stage_of
+from aotcheck.campaign.results.triage import stage_of
 from aotcheck.cli import main
 from aotcheck.program import emit
 from tests.meta import planted

@@ -14,9 +14,9 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from aotcheck.campaign.bugs import Signatures
-from aotcheck.campaign.events import BugReported, FindingSigned
-from aotcheck.campaign.settings import Settings
+from aotcheck.campaign.record.events import BugReported, FindingSigned
+from aotcheck.campaign.results.bugs import Signatures
+from aotcheck.campaign.setup.settings import Settings
 from aotcheck.cli import main
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import Program, emit

@@ -20,7 +20,7 @@ from aotcheck.bug.trial import Fresh, _last, shows
 from aotcheck.minimize import Limits, Subject
 from aotcheck.oracle import Difference, OracleKind, Place, Role, Severity, check
 from aotcheck.program import Program, parse
-from aotcheck.program.model import HookKind
+from aotcheck.program.data.model import HookKind
 
 CPU = torch.device("cpu")
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from aotcheck.campaign.canonical import canonical
-from aotcheck.campaign.corpus import entries
-from aotcheck.campaign.signature import KnownBug, cause, is_known, skeleton
+from aotcheck.campaign.corpus.files import entries
+from aotcheck.campaign.findings.canonical import canonical
+from aotcheck.campaign.findings.signature import KnownBug, cause, is_known, skeleton
 from aotcheck.minimize.edit import closed
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import (
@@ -95,7 +95,7 @@ def test_order_that_means_something_is_in_a_skeleton(one: Program, other: Progra
 
 def renamed_at_random(program: Program, random: Random) -> Program:
     """The parameters in another order, with their arguments, under other names; and so the tensors."""
-    from aotcheck.campaign.canonical import _renamed
+    from aotcheck.campaign.findings.canonical import _renamed
     from aotcheck.minimize.edit import inputs_of, renamed, with_inputs
 
     order = random.sample(range(len(program.params)), len(program.params))

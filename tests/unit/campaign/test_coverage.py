@@ -9,13 +9,13 @@ from collections import Counter
 import pytest
 
 import strategies
-from aotcheck.campaign.coverage import EPOCH, Coverage
-from aotcheck.campaign.declared import undrawn_by
-from aotcheck.campaign.events import BlockFailed, BlockGenerated, Event, ProgramChecked
-from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.settings import SettingsError
+from aotcheck.campaign.record.coverage import EPOCH, Coverage
+from aotcheck.campaign.record.events import BlockFailed, BlockGenerated, Event, ProgramChecked
+from aotcheck.campaign.setup.declared import undrawn_by
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
+from aotcheck.campaign.setup.settings import SettingsError
 from aotcheck.program import traits_of
-from aotcheck.program.traits import TRAITS, bits_of
+from aotcheck.program.vocabulary.traits import TRAITS, bits_of
 
 
 def generated(block: int, *programs: tuple[str, ...]) -> BlockGenerated:

@@ -8,8 +8,8 @@ from rich.console import Console
 
 import strategies
 from aotcheck.campaign import Settings, SettingsError, Tally
-from aotcheck.campaign.declared import floors_by, inspection_by
-from aotcheck.campaign.events import ProgramChecked, RunStarted
+from aotcheck.campaign.record.events import ProgramChecked, RunStarted
+from aotcheck.campaign.setup.declared import floors_by, inspection_by
 from aotcheck.cli import INSPECTION, main
 from aotcheck.minimize import load_inspection
 from aotcheck.report.terminal import print_summary

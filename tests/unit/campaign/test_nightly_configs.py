@@ -7,7 +7,7 @@ import pytest
 
 import strategies
 from aotcheck.backends.foreign import MAKERS
-from aotcheck.campaign.nightly import load_config
+from aotcheck.campaign.nightly.config import load_config
 from aotcheck.cli import seconds
 from tools.backend_environments import RECIPES
 

@@ -12,17 +12,17 @@ import pytest
 from rich.console import Console
 
 from aotcheck.campaign import Settings
-from aotcheck.campaign.events import FindingExplained, FindingSigned, FindingWritten
-from aotcheck.campaign.impact import Impact, impact_of
-from aotcheck.campaign.nightly import Nightly
-from aotcheck.campaign.oddity import oddity
-from aotcheck.campaign.rank import Cause, rank_of, ranked
-from aotcheck.campaign.runs import summed_up
-from aotcheck.campaign.signature import cause, skeleton
-from aotcheck.campaign.tally import Tally
-from aotcheck.campaign.titles import MOST_WORDS, Seen, conditions, title
-from aotcheck.campaign.triage import Triage
-from aotcheck.campaign.words import Status
+from aotcheck.campaign.findings.impact import Impact, impact_of
+from aotcheck.campaign.findings.oddity import oddity
+from aotcheck.campaign.findings.signature import cause, skeleton
+from aotcheck.campaign.findings.titles import MOST_WORDS, Seen, conditions, title
+from aotcheck.campaign.nightly.night import Nightly
+from aotcheck.campaign.record.events import FindingExplained, FindingSigned, FindingWritten
+from aotcheck.campaign.record.tally import Tally
+from aotcheck.campaign.record.words import Status
+from aotcheck.campaign.results.rank import Cause, rank_of, ranked
+from aotcheck.campaign.results.runs import summed_up
+from aotcheck.campaign.results.triage import Triage
 from aotcheck.oracle import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.program import Call, GradMode, Program, Ref, emit, parse_file
 from aotcheck.report.junit import write_junit

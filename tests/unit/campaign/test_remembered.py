@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aotcheck.campaign.corpus import Expected, entry_of
-from aotcheck.campaign.known import known_bugs
-from aotcheck.campaign.remembered import Memory, Remembered, Seen
-from aotcheck.campaign.replay import Judged, Replayed
-from aotcheck.campaign.words import Status
+from aotcheck.campaign.corpus.files import Expected, entry_of
+from aotcheck.campaign.corpus.known import known_bugs
+from aotcheck.campaign.corpus.replay import Judged, Replayed
+from aotcheck.campaign.nightly.remembered import Memory, Remembered, Seen
+from aotcheck.campaign.record.words import Status
 from aotcheck.oracle import CoarseKey, Outcome
 from aotcheck.program import emit, parse_file
 from tests.meta.small import DOUBLE

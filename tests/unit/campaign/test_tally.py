@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from aotcheck.campaign import Past, Tally
-from aotcheck.campaign.events import (
+from aotcheck.campaign.record.events import (
     Ending,
     Event,
     FindingExplained,
@@ -22,8 +22,8 @@ from aotcheck.campaign.events import (
     RunResumed,
     RunStarted,
 )
-from aotcheck.campaign.tally import ExitCode, tallied
-from aotcheck.campaign.words import counted
+from aotcheck.campaign.record.tally import ExitCode, tallied
+from aotcheck.campaign.record.words import counted
 from aotcheck.oracle import CoarseKey
 from aotcheck.report.html import write_html
 from aotcheck.report.jsonl import JsonLines, load_past, load_timed

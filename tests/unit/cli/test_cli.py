@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from aotcheck.cli import main, seconds
 from aotcheck.program import emit
-from aotcheck.program.ops import _TABLE, find
-from aotcheck.program.samples import ALIASED_VIEWS, REFUSED_COPY
+from aotcheck.program.data.samples import ALIASED_VIEWS, REFUSED_COPY
+from aotcheck.program.ops.registry import _TABLE, find
 
 
 def run(*arguments: str) -> Result:
@@ -230,11 +230,11 @@ def test_a_bug_of_ours_is_not_taken_for_findings(script: Path, monkeypatch: pyte
     def is_stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aotcheck.campaign.replay.Replay.results", fails)
+    monkeypatch.setattr("aotcheck.campaign.corpus.replay.Replay.results", fails)
     result = run("replay", script)
     assert result.exit_code == 3
     assert "planted" in result.output
-    monkeypatch.setattr("aotcheck.campaign.replay.Replay.results", is_stopped)
+    monkeypatch.setattr("aotcheck.campaign.corpus.replay.Replay.results", is_stopped)
     assert run("replay", script).exit_code == 3
 
 
@@ -253,7 +253,7 @@ def test_findings_are_told_of_though_no_report_can_be_written(tmp_path: Path, mo
 def test_replay_knows_the_ops_that_a_strategy_registers(tmp_path: Path) -> None:
     (tmp_path / "mylib.py").write_text(
         "import torch\n"
-        "from aotcheck.program.ops import Group, entry\n"
+        "from aotcheck.program.ops.registry import Group, entry\n"
         "from strategies import programs\n\n\n"
         "def double(x):\n    return x * 2\n\n\n"
         'entry("mylib.double", "self", Group.POINTWISE, function=double)\n'

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from aotcheck.minimize import Limits, Reduction, Subject, size
 from aotcheck.program import emit, parse_file
-from aotcheck.program.samples import ALIASED_VIEWS
+from aotcheck.program.data.samples import ALIASED_VIEWS
 from aotcheck.report.minimizing import MinimizingDisplay
 from tests.unit.cli.test_cli import assert_one_line, run
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from aotcheck.cli import main
 from aotcheck.cli.output import tolerant_output
 from aotcheck.program import emit
-from aotcheck.program.samples import ALIASED_VIEWS
+from aotcheck.program.data.samples import ALIASED_VIEWS
 
 ROOT = Path(__file__).parents[3]
 SMALL = ("--strategy", "tests.meta.small:drawn", "--backend", "tests.meta.planted:doubles", "--no-minimize")

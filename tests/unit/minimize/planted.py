@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from aotcheck.program import Program, register_op
-from aotcheck.program.ops import Form, Group, Kind, Op, Param, UnknownOpError, find
+from aotcheck.program.ops.registry import Form, Group, Kind, Op, Param, UnknownOpError, find
 from tests.meta.bugs import BUGS
 
 FATAL = "tests.unit.minimize.planted.fatal"

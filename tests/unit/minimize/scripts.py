@@ -11,8 +11,8 @@ import torch
 
 from aotcheck.oracle.execute import Observation, observe
 from aotcheck.program import DryRun, OpCall, Program, emit, flat_calls, parse
-from aotcheck.program.memory import reads_nothing_missing
-from aotcheck.program.source import ENDING, IMPORT
+from aotcheck.program.running.memory import reads_nothing_missing
+from aotcheck.program.source.emit import ENDING, IMPORT
 
 Predicate = Callable[[Program], bool]
 

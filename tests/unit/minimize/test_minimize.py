@@ -12,8 +12,8 @@ from aotcheck.minimize.edit import closed
 from aotcheck.minimize.passes import PASSES
 from aotcheck.oracle.kinds import Role
 from aotcheck.program import Program, emit, flat_calls, parse
-from aotcheck.program.ops import find
-from aotcheck.program.samples import ALIASED_VIEWS, SAMPLES
+from aotcheck.program.data.samples import ALIASED_VIEWS, SAMPLES
+from aotcheck.program.ops.registry import find
 from strategies import settled
 from tests.unit.minimize.scripts import Predicate, both, eagerly, paths, runs, text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aotcheck.campaign.signature import embeds, skeleton
+from aotcheck.campaign.findings.signature import embeds, skeleton
 from aotcheck.minimize import Limits, Reduced, Reduction, Subject
 from aotcheck.program import Program
 from tests.unit.minimize.cases import vector

@@ -28,8 +28,9 @@ from aotcheck.oracle.undefined import (
 )
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
-from aotcheck.program import Literal, Program, Ref, TupleExpr, harness
-from aotcheck.program.wrapped import wrapped
+from aotcheck.program import Literal, Program, Ref, TupleExpr
+from aotcheck.program.called.wrapped import wrapped
+from aotcheck.program.running import harness
 from tests.meta.small import X, op, program
 
 nan = float("nan")

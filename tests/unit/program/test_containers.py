@@ -16,11 +16,11 @@ from aotcheck.program import (
     build_call,
     emit,
     function_of,
-    harness,
     parse,
     scene_of,
 )
-from aotcheck.program.model import Expr, Statement
+from aotcheck.program.data.model import Expr, Statement
+from aotcheck.program.running import harness
 
 SIX = Storage("s0", "float32", (1, -2, 3, 0, 2, -1))
 

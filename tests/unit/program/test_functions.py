@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aotcheck.program import Backward, Call, Inputs, OpCall, Program, Ref, Storage, Strided, TupleExpr, emit, parse
-from aotcheck.program.functions import (
+from aotcheck.program.called.functions import (
     MarksDirty,
     MarksDirtyAndMore,
     NonDifferentiable,
@@ -20,7 +20,7 @@ from aotcheck.program.functions import (
     Unmaterialized,
     WritesUnmarked,
 )
-from aotcheck.program.table_functions import FUNCTIONS
+from aotcheck.program.ops.functions import FUNCTIONS
 
 
 def _leaf() -> torch.Tensor:

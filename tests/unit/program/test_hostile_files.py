@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from aotcheck.program import Backward, Cotangent, Fill, Probe, ProgramSyntaxError, Site, emit, parse, parse_file
-from aotcheck.program.parse import HARNESS_MARK
-from aotcheck.program.samples import ALIASED_VIEWS
-from aotcheck.program.source import ENDING, IMPORT
+from aotcheck.program.data.samples import ALIASED_VIEWS
+from aotcheck.program.source.emit import ENDING, IMPORT
+from aotcheck.program.source.parse import HARNESS_MARK
 
 GOOD = emit(ALIASED_VIEWS)
 HEADER = "# /// aotcheck\n# format = 2\n# ///\n"

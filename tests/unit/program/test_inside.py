@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from aotcheck.backends import Backend, resolve
-from aotcheck.campaign.generate import programs_of_block
+from aotcheck.campaign.setup.generate import programs_of_block
 from aotcheck.oracle import OracleKind, Outcome, check
 from aotcheck.program import (
     Backward,
@@ -37,8 +37,8 @@ from aotcheck.program import (
     parse,
     traits_of,
 )
-from aotcheck.program.functions import Inside, Module
-from aotcheck.program.ops import INSIDE, Kind, Op, Work, ops
+from aotcheck.program.called.functions import Inside, Module
+from aotcheck.program.ops.registry import INSIDE, Kind, Op, Work, ops
 from strategies import Profile, programs, settled
 
 CPU = torch.device("cpu")

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from aotcheck.program import Literal, OpCall, Ref, harness
-from aotcheck.program.memory import Saved, execute_definite, extent_in_bytes, fits, reads_nothing_missing
+from aotcheck.program import Literal, OpCall, Ref
+from aotcheck.program.running import harness
+from aotcheck.program.running.memory import Saved, execute_definite, extent_in_bytes, fits, reads_nothing_missing
 
 RESIZES = ("Tensor.untyped_storage().resize_", "torch.ops.inductor.resize_storage_bytes_.default")
 

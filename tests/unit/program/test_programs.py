@@ -19,8 +19,8 @@ from aotcheck.program import (
     parse,
     register_op,
 )
-from aotcheck.program.ops import Form, Group, Op, find, implementation, ops
-from aotcheck.program.samples import ALIASED_VIEWS, REFUSED_COPY, TRANSPOSED_IN_PLACE
+from aotcheck.program.data.samples import ALIASED_VIEWS, REFUSED_COPY, TRANSPOSED_IN_PLACE
+from aotcheck.program.ops.registry import Form, Group, Op, find, implementation, ops
 
 
 def test_inputs_share_storage_as_described() -> None:

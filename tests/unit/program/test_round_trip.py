@@ -43,8 +43,8 @@ from aotcheck.program import (
     emit,
     parse,
 )
-from aotcheck.program.objects import OBJECTS
-from aotcheck.program.samples import ALIASED_VIEWS, SAMPLES
+from aotcheck.program.called.objects import OBJECTS
+from aotcheck.program.data.samples import ALIASED_VIEWS, SAMPLES
 from strategies import programs
 
 _literals = st.one_of(

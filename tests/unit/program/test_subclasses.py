@@ -27,10 +27,11 @@ from aotcheck.program import (
     emit,
     parse,
 )
-from aotcheck.program import subclasses as registry
-from aotcheck.program.harness import held, opened
-from aotcheck.program.ops import _TABLE
-from aotcheck.program.wrapped import wrapped
+from aotcheck.program.called.wrapped import wrapped
+from aotcheck.program.ops import subclasses as registry
+from aotcheck.program.ops.registry import _TABLE
+from aotcheck.program.ops.subclasses import held
+from aotcheck.program.running.harness import opened
 
 BUILT_IN = ("two", "constant", "tagged", "differentiable", "jagged")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from aotcheck.campaign.generate import programs_of_block
+from aotcheck.campaign.setup.generate import programs_of_block
 from aotcheck.program import Literal, OpCall, Ref, TupleExpr, traits_of
-from aotcheck.program.samples import ALIASED_VIEWS, REFUSED_COPY, TRANSPOSED_IN_PLACE
-from aotcheck.program.traits import EXCLUDED, TRAITS, bits_of, excluded, facet_of, pairs, traits_in
+from aotcheck.program.data.samples import ALIASED_VIEWS, REFUSED_COPY, TRANSPOSED_IN_PLACE
+from aotcheck.program.vocabulary.traits import EXCLUDED, TRAITS, bits_of, excluded, facet_of, pairs, traits_in
 from strategies import Profile, programs
 from tests.meta.small import X, op, program
 

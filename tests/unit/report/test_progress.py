@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from aotcheck.campaign.nightly import Config, run
+from aotcheck.campaign.nightly.config import Config
+from aotcheck.campaign.nightly.night import run
 from aotcheck.cli import main
 from aotcheck.minimize import Limits, Reduction, Subject
 from aotcheck.program import emit
-from aotcheck.program.samples import ALIASED_VIEWS
+from aotcheck.program.data.samples import ALIASED_VIEWS
 from aotcheck.report.minimizing import MinimizingDisplay
 from aotcheck.report.progress import bar, counting, staged
 

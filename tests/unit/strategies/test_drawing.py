@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, find, settings
 
-from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
 from aotcheck.minimize import minimize, size
 from aotcheck.program import Feature, Inputs, ListExpr, Literal, OpCall, Program, Ref, Storage, Strided, difficulty
-from aotcheck.program.memory import Saved
-from aotcheck.program.ops import Form, Group, Kind, Op, Param, implementation, ops
+from aotcheck.program.ops.registry import Form, Group, Kind, Op, Param, implementation, ops
+from aotcheck.program.running.memory import Saved
 from strategies import programs
 from strategies.kinds import ints
 from strategies.state import Ended, Outcome, State, hazardous, overlaps_itself, perilous, tidy

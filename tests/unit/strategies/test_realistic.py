@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import pytest
 
-from aotcheck.campaign.generate import programs_of_block
+from aotcheck.campaign.setup.generate import programs_of_block
 from aotcheck.program import Backward, Block, Context, Literal, OpCall, Probe, Program, Ref, Statement, flat_calls
-from aotcheck.program.ops import find
+from aotcheck.program.ops.registry import find
 from strategies import realistic
 from strategies.realistic import path_of, profile
 

@@ -1,0 +1,73 @@
+"""What a difference does to a program that has it, the gravest first."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from aotcheck.campaign.findings.titles import Seen
+from aotcheck.oracle import CoarseKey, OracleKind, Role
+
+__all__ = ["Impact", "impact_of"]
+
+
+class Impact(IntEnum):
+    """What a difference does to a program that has it, the gravest first."""
+
+    WRONG = 0
+    """Outputs or gradients are silently wrong."""
+    CRASH = 1
+    """The process dies, hangs, takes all memory, or is of no use afterwards."""
+    LOST = 2
+    """An input, the random number generator, global state or a hook is not left as eager leaves it."""
+    RAISES = 3
+    """An error that eager does not raise, or another one."""
+    PERMITS = 4
+    """No error where eager raises one."""
+    SHARING = 5
+    """Tensors share memory, or are one object, where they should not, or the other way round: later writes go wrong."""
+    METADATA = 6
+    """Anything else about a tensor that can be asked."""
+
+    @property
+    def words(self) -> str:
+        """How reports call it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Impact.WRONG: "silently wrong",
+    Impact.CRASH: "crash or hang",
+    Impact.LOST: "lost mutation",
+    Impact.RAISES: "raises",
+    Impact.PERMITS: "does not raise",
+    Impact.SHARING: "aliasing",
+    Impact.METADATA: "metadata",
+}
+
+_DEADLY = {OracleKind.CRASH, OracleKind.TIMEOUT, OracleKind.MEMORY, OracleKind.POISONING}
+_EFFECTS = {OracleKind.EFFECTS, OracleKind.GLOBAL_STATE, OracleKind.RNG, OracleKind.STORAGE_SIZE}
+_RESULTS = {
+    OracleKind.VALUES,
+    OracleKind.GRADIENT_NONE,
+    OracleKind.STRUCTURE,
+    OracleKind.CONSTANT,
+    OracleKind.SHAPE,
+    OracleKind.DTYPE,
+}
+_GEOMETRY = {OracleKind.STRIDE, OracleKind.STORAGE_OFFSET}
+
+
+def impact_of(key: CoarseKey) -> Impact:
+    """The impact of a difference under ``key``."""
+    kind, seen = OracleKind(key.oracle), Seen.of(key)
+    # Where both raise there is no output: what differs is a container among the arguments.
+    of_input = seen.thing == Role.INPUT.value or (seen.both_raise and seen.thing == Role.OUTPUT.value)
+    if kind in _DEADLY:
+        return Impact.CRASH
+    if kind is OracleKind.EXCEPTION:
+        return Impact.PERMITS if key.error.startswith("missing ") else Impact.RAISES
+    if kind in _RESULTS:
+        return Impact.LOST if of_input else Impact.WRONG
+    if kind in _EFFECTS or kind is OracleKind.HOOK or (kind in _GEOMETRY and of_input):
+        return Impact.LOST
+    return Impact.SHARING if kind in (OracleKind.IDENTITY, OracleKind.ALIASING) else Impact.METADATA

@@ -1,0 +1,1 @@
+"""What runs every night: its configuration, the night itself, what nights have told."""

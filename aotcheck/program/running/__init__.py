@@ -1,0 +1,1 @@
+"""How a program runs in eager: inputs built, statements interpreted, steps performed, memory guarded."""

@@ -1,0 +1,1 @@
+"""Programs to Python source and back."""

@@ -1,0 +1,1 @@
+"""What programs are like, in one vocabulary, seen in an eager dry run."""
