@@ -89,6 +89,17 @@ def overlap(offset: int) -> Callable[[], Given]:
     return make
 
 
+def one_of(cases: dict[str, Any] | list[Function]) -> Any:
+    """A fixture that is each case in turn, by its name in the table or, in a list, by the function's."""
+    named = cases if isinstance(cases, dict) else {case.__name__.strip("_"): case for case in cases}
+
+    @pytest.fixture(params=named.values(), ids=named)
+    def case(request: pytest.FixtureRequest) -> Any:
+        return request.param
+
+    return case
+
+
 # -- what is observed ------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.backward.common import custom
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check_session, leaf, one_of, plain, session
 
 
 class Counting(torch.autograd.Function):
@@ -107,9 +107,7 @@ def _hooked(x, buffer):
 DOES_MORE = {"writes": Counts.apply, "draws": Draws.apply, "raises": RaisesOf.apply, "hook": _hooked}
 
 
-@pytest.fixture(params=DOES_MORE.values(), ids=DOES_MORE)
-def does_more(request: pytest.FixtureRequest):
-    return request.param
+does_more = one_of(DOES_MORE)
 
 
 def _moments(act, buffer, *leaves):

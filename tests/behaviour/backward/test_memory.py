@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from benchmarks.memory import SUBJECTS, measure, ours, torchs
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Recorder, backward, leaf, plain
+from tests.behaviour.harness import Recorder, backward, leaf, one_of, plain
 
 
 def test_saved_tensors_are_freed_with_the_result():
@@ -167,9 +167,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.fixture(params=FUNCTIONS.values(), ids=FUNCTIONS)
-def function(request):
-    return request.param
+function = one_of(FUNCTIONS)
 
 
 def first(out):

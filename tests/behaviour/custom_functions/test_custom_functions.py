@@ -10,13 +10,10 @@ import torch
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.custom_functions.common import Saving
 from tests.behaviour.functions import Doubled, Flat, Halves, Same
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, given, leaf, one_of, plain, session
 from tests.behaviour.shared import INPUTS
 
-
-@pytest.fixture(params=INPUTS.values(), ids=INPUTS)
-def make(request: pytest.FixtureRequest):
-    return request.param
+make = one_of(INPUTS)
 
 
 class TwoRows(torch.autograd.Function):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, leaf, plain, session
+from tests.behaviour.harness import attempt_later, leaf, one_of, plain, session
 from tests.behaviour.shared import OF_THEMSELVES
 
 
@@ -178,9 +178,7 @@ def test_second_and_third_derivatives_by_a_written_view_and_its_hooks(compile, f
         yield _seen([g for _, g in seen]), [k for k, _ in seen]
 
 
-@pytest.fixture(params=OF_THEMSELVES.values(), ids=OF_THEMSELVES)
-def of_itself(request):
-    return request.param
+of_itself = one_of(OF_THEMSELVES)
 
 
 @session(rtol=1e-5)

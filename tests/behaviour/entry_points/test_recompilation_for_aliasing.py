@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.entry_points.common import write_first
-from tests.behaviour.harness import Given, check, check_session, given, leaf, overlap, plain, through_dynamo
+from tests.behaviour.harness import Given, check, check_session, given, leaf, one_of, overlap, plain, through_dynamo
 from tests.behaviour.shared import _write_first
 
 
@@ -29,9 +29,7 @@ def read(x, y):
     return x * y, x + 1
 
 
-@pytest.fixture(params=[write_first, write_second_between, read], ids=lambda f: f.__name__)
-def function(request: pytest.FixtureRequest):
-    return request.param
+function = one_of([write_first, write_second_between, read])
 
 
 def apart() -> Given:

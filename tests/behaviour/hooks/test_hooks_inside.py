@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, one_of, plain, session
 from tests.behaviour.shared import PLACES
 
 
@@ -78,9 +78,7 @@ def test_hooks_on_independent_intermediates_are_called_in_reverse_order_of_creat
     yield attempt_later(lambda: backward(results)), x.grad, list(seen)
 
 
-@pytest.fixture(params=PLACES.values(), ids=PLACES)
-def place(request):
-    return request.param
+place = one_of(PLACES)
 
 
 @pytest.fixture(params=["leaf", "non-leaf"])

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import backward, leaf, session
+from tests.behaviour.harness import backward, leaf, one_of, session
 from tests.behaviour.shared import KINDS_OF_VIEWS
 
-
-@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
-def view(request: pytest.FixtureRequest):
-    return request.param
+view = one_of(KINDS_OF_VIEWS)
 
 
 @pytest.mark.parametrize("how", ["no_grad", "grad"])

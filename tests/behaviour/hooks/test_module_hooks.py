@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, leaf, plain, session
+from tests.behaviour.harness import backward, leaf, one_of, plain, session
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, ReturnsFeatures, Square
 from tests.behaviour.shared import KEPT, _net, again, integers, linear, parameter_gradients, whole
 
@@ -159,9 +159,7 @@ def before(module):
     return lambda: counter[0]
 
 
-@pytest.fixture(params=[in_a_list, in_the_module, in_a_counter, before], ids=lambda f: f.__name__)
-def counting(request):
-    return request.param
+counting = one_of([in_a_list, in_the_module, in_a_counter, before])
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")

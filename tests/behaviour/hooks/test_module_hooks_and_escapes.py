@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import attempt_later, backward, leaf, session
+from tests.behaviour.harness import attempt_later, backward, leaf, one_of, session
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, Square
 from tests.behaviour.shared import whole
 
@@ -122,14 +122,8 @@ def several(module, log):
 HOOKS = [scales, logs, gives_what_came, scales_before, keeps_what_came, several]
 
 
-@pytest.fixture(params=KEEPING, ids=lambda f: f.__name__)
-def keeping(request):
-    return request.param
-
-
-@pytest.fixture(params=HOOKS, ids=lambda f: f.__name__)
-def hook(request):
-    return request.param
+keeping = one_of(KEEPING)
+hook = one_of(HOOKS)
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")

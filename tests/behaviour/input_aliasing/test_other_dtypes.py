@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session
 from tests.behaviour.input_aliasing.common import BODIES, _double_first, _return_aliases, _write_both, _write_second
 
 
@@ -28,9 +28,7 @@ def test_a_view_and_a_view_of_another_dtype_overlap():
     check(_write_both, make)
 
 
-@pytest.fixture(params=BODIES, ids=lambda body: body.__name__.strip("_"))
-def body(request: pytest.FixtureRequest):
-    return request.param
+body = one_of(BODIES)
 
 
 COMPLEX = {

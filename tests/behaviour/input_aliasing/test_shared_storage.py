@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, attempt, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import Given, attempt, check, check_session, given, leaf, one_of, plain, session
 from tests.behaviour.input_aliasing.common import BODIES, of_detached, of_leaf, of_plain
 from tests.behaviour.shared import _write_first, of_non_leaf
 
@@ -49,17 +49,13 @@ def test_a_write_to_memory_of_two_storages_by_dlpack_or_numpy_is_refused(other):
     check_session(session)
 
 
-@pytest.fixture(params=BODIES, ids=lambda body: body.__name__.strip("_"))
-def body(request: pytest.FixtureRequest):
-    return request.param
+body = one_of(BODIES)
 
 
 KINDS = {"plain": of_plain, "leaf": of_leaf, "non-leaf": of_non_leaf, "detached": of_detached}
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
-def kind(request: pytest.FixtureRequest):
-    return request.param
+kind = one_of(KINDS)
 
 
 def test_disjoint_views(body, kind):

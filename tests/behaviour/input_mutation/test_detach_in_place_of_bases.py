@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, non_leaf, one_of, plain, session
 from tests.behaviour.input_mutation.common import RESHAPES
 from tests.behaviour.shared import CHANGES
 
-
-@pytest.fixture(params=CHANGES.values(), ids=CHANGES)
-def change(request: pytest.FixtureRequest):
-    return request.param
+change = one_of(CHANGES)
 
 
 @pytest.mark.parametrize("part", [torch.view_as_real, lambda x: x.imag, lambda x: x[:1]])

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, check, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, check, given, leaf, non_leaf, one_of, plain
 from tests.behaviour.shared import CHANGES
 
-
-@pytest.fixture(params=CHANGES.values(), ids=CHANGES)
-def change(request: pytest.FixtureRequest):
-    return request.param
+change = one_of(CHANGES)
 
 
 def test_an_argument_reshaped_in_place_is_returned(change):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session
 from tests.behaviour.shared import CHANGES
 
 
@@ -20,9 +20,7 @@ def test_a_view_of_a_non_leaf_is_reshaped_in_place(name: str):
     check(lambda x: (CHANGES[name](x), x * 3)[1], make)
 
 
-@pytest.fixture(params=CHANGES.values(), ids=CHANGES)
-def change(request: pytest.FixtureRequest):
-    return request.param
+change = one_of(CHANGES)
 
 
 @pytest.mark.parametrize("rows", [0, 2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, one_of, plain, session
 from tests.behaviour.input_mutation.common import RESHAPES
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.wrappers import two
@@ -96,9 +96,7 @@ def test_a_view_reshaped_between_a_recorded_and_an_unrecorded_write(compile, ret
     yield root.grad, v.grad if retained else None
 
 
-@pytest.fixture(params=CHANGES.values(), ids=CHANGES)
-def change(request: pytest.FixtureRequest):
-    return request.param
+change = one_of(CHANGES)
 
 
 @pytest.mark.parametrize("written", [False, True])

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.behaviour.harness import check, given, leaf, plain, session
+from tests.behaviour.harness import check, given, leaf, one_of, plain, session
 from tests.behaviour.outputs.common import VIEWS_WITH_SLICES, check_views, non_leaf_of_shape
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
-
-@pytest.fixture(params=INPUTS.values(), ids=INPUTS)
-def make(request: pytest.FixtureRequest):
-    return request.param
-
-
-@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
-def view(request: pytest.FixtureRequest):
-    return request.param
+make = one_of(INPUTS)
+view = one_of(KINDS_OF_VIEWS)
 
 
 def test_an_alias_of_an_input_has_eagers_base_and_grad_fn(view, make):

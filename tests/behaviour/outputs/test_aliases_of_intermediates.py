@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, one_of, plain, session
 from tests.behaviour.outputs.common import VIEWS_WITH_SLICES, check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -63,9 +63,7 @@ def test_returned_parts_of_two_dtypes_none_of_which_starts_at_offset_zero():
     check(f, lambda: given(plain(4, dtype=torch.complex64)))
 
 
-@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
-def view(request: pytest.FixtureRequest):
-    return request.param
+view = one_of(KINDS_OF_VIEWS)
 
 
 def test_an_alias_of_an_intermediate_is_returned_alone(view):
@@ -119,9 +117,7 @@ def test_outputs_alias_one_another_through_several_alias_bases():
     check_views(f, lambda: given(leaf(2, 3), leaf(2, 3, seed=1)))
 
 
-@pytest.fixture(params=INPUTS.values(), ids=INPUTS)
-def make(request: pytest.FixtureRequest):
-    return request.param
+make = one_of(INPUTS)
 
 
 SPLITS = {
@@ -137,9 +133,7 @@ SPLITS = {
 }
 
 
-@pytest.fixture(params=SPLITS.values(), ids=SPLITS)
-def split(request: pytest.FixtureRequest):
-    return request.param
+split = one_of(SPLITS)
 
 
 def test_multi_output_views_of_an_input(split, make):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, differentiable, leaf, plain, session, write
+from tests.behaviour.harness import Raised, attempt_later, backward, differentiable, leaf, one_of, plain, session, write
 from tests.behaviour.shared import GRAD_MODES, KINDS_OF_VIEWS, leafness, quietly
 
 
@@ -38,9 +38,7 @@ def test_the_caller_writes_an_alias_made_under_no_grad(compile):
     yield attempt_later(lambda: backward(differentiable([y, z]))), x
 
 
-@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
-def view(request: pytest.FixtureRequest):
-    return request.param
+view = one_of(KINDS_OF_VIEWS)
 
 
 @pytest.mark.parametrize("target", ["input", "first", "second"])

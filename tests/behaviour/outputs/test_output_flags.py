@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, one_of, plain, session
 from tests.behaviour.outputs.common import check_views, non_leaf_of_shape
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -65,14 +65,8 @@ def test_views_made_before_integers_are_written_from_a_leaf(dtype, through):
     check(f, lambda: given(torch.zeros(3, dtype=dtype), leaf(3)))
 
 
-@pytest.fixture(params=INPUTS.values(), ids=INPUTS)
-def make(request: pytest.FixtureRequest):
-    return request.param
-
-
-@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
-def view(request: pytest.FixtureRequest):
-    return request.param
+make = one_of(INPUTS)
+view = one_of(KINDS_OF_VIEWS)
 
 
 def test_an_alias_of_an_input_made_under_no_grad(view, make):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, leaf, plain, session
+from tests.behaviour.harness import attempt, leaf, one_of, plain, session
 
 
 def test_an_escaped_replica_can_be_printed_and_its_use_is_refused():
@@ -38,9 +38,7 @@ REFUSED = {
 }
 
 
-@pytest.fixture(params=REFUSED.values(), ids=REFUSED)
-def refused(request):
-    return request.param
+refused = one_of(REFUSED)
 
 
 def test_a_refusal_of_data_dependence_is_a_runtime_error_with_a_reason(refused):

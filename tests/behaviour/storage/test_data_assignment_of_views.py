@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, one_of, plain, session
 from tests.behaviour.shared import KINDS_OF_VIEWS
 from tests.behaviour.storage.common import ARGUMENTS, MOVES, NO_LEAVES, VIEW_PARAMS, other, session_of
 
@@ -303,9 +303,7 @@ def test_data_of_another_dtype_assigned_to_a_no_grad_view_is_used(compile):
     yield compile(f)(view, plain(2)).requires_grad, view
 
 
-@pytest.fixture(params=KINDS_OF_VIEWS.values(), ids=KINDS_OF_VIEWS)
-def view(request: pytest.FixtureRequest):
-    return request.param
+view = one_of(KINDS_OF_VIEWS)
 
 
 @pytest.mark.parametrize("view", [lambda v: v, lambda v: v.t(), lambda v: v[0]])

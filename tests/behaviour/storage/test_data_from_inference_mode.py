@@ -12,6 +12,7 @@ from tests.behaviour.harness import (
     check,
     given,
     leaf,
+    one_of,
     plain,
     session,
     through_dynamo,
@@ -165,9 +166,7 @@ def test_an_inference_tensor_counts_no_versions_after_data_assignment(compile, m
     yield attempt_later(lambda: write(out[0])), x, out
 
 
-@pytest.fixture(params=DATA.values(), ids=DATA)
-def data(request: pytest.FixtureRequest):
-    return request.param
+data = one_of(DATA)
 
 
 def test_data_assigned_to_a_view_made_in_inference_mode(data):

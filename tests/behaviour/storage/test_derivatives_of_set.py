@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, one_of, plain, session
 from tests.behaviour.shared import MAKERS, _non_leaf
 from tests.behaviour.storage.common import SETS
 
@@ -242,9 +242,7 @@ def test_a_view_of_an_argument_that_was_set_to_itself_and_reshaped(compile, twic
     yield [attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [x], allow_unused=True)) for t in outputs]
 
 
-@pytest.fixture(params=SETS.values(), ids=SETS)
-def set_(request: pytest.FixtureRequest):
-    return request.param
+set_ = one_of(SETS)
 
 
 _WRITTEN_FIRST = {

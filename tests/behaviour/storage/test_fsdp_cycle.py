@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import Given, attempt_later, backward, check, given, leaf, one_of, plain, session
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
 
@@ -108,9 +108,7 @@ def test_a_parameters_storage_is_shrunk_to_a_part(compile):
     yield y, torch.autograd.grad(y.sum() + z.sum(), [x, w])
 
 
-@pytest.fixture(params=RESIZES.values(), ids=RESIZES)
-def resize(request: pytest.FixtureRequest):
-    return request.param
+resize = one_of(RESIZES)
 
 
 def test_a_storage_grown_filled_used_and_freed(resize):

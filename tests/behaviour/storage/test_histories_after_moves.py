@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    given,
+    leaf,
+    one_of,
+    plain,
+    session,
+)
 from tests.behaviour.shared import moves_and_writes, reshapes, same, uses_and_writes
 from tests.behaviour.storage.common import DATA, _session, found
 
@@ -162,9 +173,7 @@ def test_a_leaf_used_in_the_shape_of_set_and_then_assigned_its_former_data(compi
             yield attempt_later(lambda k=k: out[k].sum().backward()), x, x.grad  # noqa: B023
 
 
-@pytest.fixture(params=DATA.values(), ids=DATA)
-def data(request: pytest.FixtureRequest):
-    return request.param
+data = one_of(DATA)
 
 
 def test_data_of_another_shape_assigned_to_a_result(data):

@@ -15,6 +15,7 @@ from tests.behaviour.harness import (
     given,
     leaf,
     non_leaf,
+    one_of,
     plain,
     session,
 )
@@ -72,9 +73,7 @@ def test_a_leaf_set_to_itself():
         check_session(_session(body, lambda: given(leaf(3)), [lambda: plain(3)]))
 
 
-@pytest.fixture(params=SETS.values(), ids=SETS)
-def set_(request: pytest.FixtureRequest):
-    return request.param
+set_ = one_of(SETS)
 
 
 def _two() -> Given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt, check, given, leaf, one_of, plain, session
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
@@ -148,9 +148,7 @@ def test_the_grad_fn_of_a_view_written_under_no_grad_whose_storage_is_resized(co
         yield attempt(lambda v=v: str(v.grad_fn)[:12]), v._version, x.untyped_storage().nbytes()
 
 
-@pytest.fixture(params=CHANGES.values(), ids=CHANGES)
-def change(request: pytest.FixtureRequest):
-    return request.param
+change = one_of(CHANGES)
 
 
 @pytest.mark.parametrize("kind", ["plain", "leaf", "view"])
@@ -184,9 +182,7 @@ def test_a_view_reshaped_in_place_whose_storage_is_then_freed():
     check(f, lambda: given(plain(2).as_strided((3, 0), (1, 1))), probe=False)
 
 
-@pytest.fixture(params=RESIZES.values(), ids=RESIZES)
-def resize(request: pytest.FixtureRequest):
-    return request.param
+resize = one_of(RESIZES)
 
 
 def test_a_storage_freed(resize):

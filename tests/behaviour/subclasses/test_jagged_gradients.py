@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Halves
-from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt_later, check, given, leaf, one_of, plain, session
 from tests.behaviour.subclasses.common import nested_of
 from tests.behaviour.wrappers import jagged
 
@@ -78,9 +78,7 @@ OF_THEMSELVES = {
 }
 
 
-@pytest.fixture(params=OF_THEMSELVES.values(), ids=OF_THEMSELVES)
-def of_itself(request):
-    return request.param
+of_itself = one_of(OF_THEMSELVES)
 
 
 def first(y):

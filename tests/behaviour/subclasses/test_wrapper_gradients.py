@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, backward, check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import (
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    cotangent,
+    given,
+    leaf,
+    one_of,
+    plain,
+    session,
+)
 from tests.behaviour.shared import OF_THEMSELVES, PLACES
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import TwoTensor, extra, jagged, nested, tagged, two
@@ -32,9 +43,7 @@ def test_a_hook_inside_on_a_part_of_a_wrapper_of_which_another_part_is_returned(
     yield attempt_later(lambda: backward([last])), x, seen
 
 
-@pytest.fixture(params=PLACES.values(), ids=PLACES)
-def place(request):
-    return request.param
+place = one_of(PLACES)
 
 
 @every_class
@@ -213,9 +222,7 @@ def test_a_backward_inside_goes_on_into_the_callers_graph_of_wrappers(compile, f
     yield compile(function)(x, torch.ones_like(x).detach()), root
 
 
-@pytest.fixture(params=OF_THEMSELVES.values(), ids=OF_THEMSELVES)
-def of_itself(request):
-    return request.param
+of_itself = one_of(OF_THEMSELVES)
 
 
 @every_class

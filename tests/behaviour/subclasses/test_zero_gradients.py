@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt_later, check, given, leaf, one_of, plain, session
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
 
@@ -80,9 +80,7 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(params=PROGRAMS.values(), ids=PROGRAMS)
-def program(request):
-    return request.param
+program = one_of(PROGRAMS)
 
 
 def _ones(t):
