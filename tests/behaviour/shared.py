@@ -112,11 +112,6 @@ class _Counting(nn.Module):
         return x - self.mean
 
 
-class _Attributed:
-    def __init__(self, **attributes: object) -> None:
-        vars(self).update(attributes)
-
-
 @dataclasses.dataclass(slots=True)
 class _Slots:
     factor: int = 2
@@ -242,11 +237,6 @@ MAKERS = {
 }
 
 
-def _under_no_grad(action):
-    with torch.no_grad():
-        action()
-
-
 def _transposed_under_no_grad(v):
     with torch.no_grad():
         return v.t_()
@@ -344,14 +334,6 @@ OF_THEMSELVES = {
 }
 
 PLACES = {"input": lambda x, y, z: x, "intermediate": lambda x, y, z: y, "result": lambda x, y, z: z}
-
-
-def whole(module: nn.Module) -> nn.Module:
-    """The module with parameters of small integers."""
-    with torch.no_grad():
-        for k, p in enumerate(module.parameters()):
-            p.copy_(plain(*p.shape, seed=k))
-    return module
 
 
 def linear(*, frozen: bool = False) -> nn.Linear:

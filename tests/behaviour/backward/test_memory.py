@@ -32,21 +32,6 @@ def test_saved_tensors_are_freed_with_the_result():
         gc.enable()
 
 
-def test_fifty_training_steps_leak_no_tensors():
-    f = Recorder().compile(lambda x: x * x)
-    x = leaf(3)
-
-    def tensors() -> int:
-        return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
-
-    backward([f(x)])
-    gc.collect()
-    before = tensors()
-    for _ in range(50):
-        backward([f(x)])
-    assert tensors() <= before + 2
-
-
 def test_no_saved_tensor_is_alive_after_the_backward():
     """At the end of the backward nothing that was saved is alive, the output still being held."""
     saved = []
@@ -70,24 +55,6 @@ def test_no_saved_tensor_is_alive_after_the_backward():
     alive = [r() for r in saved if r() is not None and r() is not x]
     assert not alive
     assert y.requires_grad
-
-
-def test_a_call_with_a_returned_view_makes_no_reference_cycles():
-    f = Recorder().compile(lambda x: (x * x, x.view(-1)))
-    x = leaf(3)
-    backward([f(x)[0]])
-    while gc.collect():  # fake tensors of tests before are freed in several turns
-        pass
-    gc.disable()
-    try:
-        y, view = f(x)
-        refs = weakref.ref(y), weakref.ref(view)
-        backward([y])
-        del y, view
-        assert [r() for r in refs] == [None, None]
-        assert gc.collect() == 0
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("kind", ["training", "aliases", "mutation", "double", "no backward"])
@@ -159,6 +126,7 @@ def passed_on(x, b):
 FUNCTIONS = {
     "plain": lambda x, b: (x * b).exp() * x,
     "aliases and a written buffer": passed_on,
+    "a view of the argument": lambda x, b: (x * x, x.view(-1)),
     "a hook inside": hooked,
     "a backward inside": stepping,
     "a write in the backward": lambda x, b: Counting.apply(x * x, b),

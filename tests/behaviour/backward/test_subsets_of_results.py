@@ -67,20 +67,6 @@ def test_results_of_a_custom_function_that_saves_nothing_are_backpropagated_sepa
         yield x.grad
 
 
-@session
-def test_results_whose_nodes_depend_on_each_other_in_both_directions(compile):
-    def f(x, y):
-        a = x.exp()
-        b, c = _Two.apply(a)
-        d = b * y
-        return a, d, (c * d).sum(), b, d.exp() * a
-
-    x, y = leaf(3), leaf(3, seed=1)
-    results = compile(f)(x, y)
-    backward([r.sum() for r in results])
-    yield x, y
-
-
 def by_a_function_that_returns_its_operand(x):
     return Same.apply(x)
 

@@ -7,18 +7,6 @@ import torch
 
 from tests.behaviour.harness import attempt_later, leaf, plain, session
 
-
-@session
-def test_a_transposed_or_expanded_tangent(compile):
-    x = leaf(2, 3)
-    y = compile(lambda x: x * x)(x)
-    y.backward(plain(3, 2).t())
-    yield x
-    y = compile(lambda x: x * x)(x)
-    y.backward(plain(1, 1).expand(2, 3))
-    yield x
-
-
 LAYOUTS = {
     "contiguous": lambda: plain(2, 3, 4, 4),
     "channels last": lambda: plain(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),

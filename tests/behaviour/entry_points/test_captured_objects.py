@@ -14,7 +14,7 @@ import torch
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.entry_points.common import Holder, Places
 from tests.behaviour.harness import attempt, leaf, plain, session
-from tests.behaviour.shared import Cache, _Attributed
+from tests.behaviour.shared import Cache, _Object
 
 
 class Store:
@@ -335,10 +335,10 @@ def test_captured_objects_that_are_replaced_are_not_kept_alive():
         __slots__ = ()
 
     compiled = aotcheck.aot_function(lambda x: x * len(holder.what))
-    holder = _Attributed(what=[])
+    holder = _Object(what=[])
     references = []
     for _ in range(3):
-        item = _Attributed(big=torch.ones(3))
+        item = _Object(big=torch.ones(3))
         references += [weakref.ref(item), weakref.ref(item.big)]
         holder.what = Slotted((item, [item.big]))
         compiled(plain(3))

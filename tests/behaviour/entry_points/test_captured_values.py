@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tests.behaviour.entry_points.common import Holder, _Settings
 from tests.behaviour.harness import attempt, check_session, leaf, plain, session
-from tests.behaviour.shared import _Attributed
+from tests.behaviour.shared import _Object
 
 
 def test_an_unbound_closure_variable_is_bound_by_the_first_call():
@@ -120,7 +120,7 @@ def test_a_captured_variable_that_the_function_counts_is_counted():
 
 @session
 def test_a_call_that_raises_counts_once_in_captured_objects(compile):
-    outer = _Attributed(calls=0, inner=_Attributed(calls=0, log=[]))
+    outer = _Object(calls=0, inner=_Object(calls=0, log=[]))
 
     def f(x):
         outer.calls += 1

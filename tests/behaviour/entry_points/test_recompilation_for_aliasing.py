@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.entry_points.common import write_first
-from tests.behaviour.harness import Given, check, check_session, given, leaf, one_of, overlap, plain, through_dynamo
-from tests.behaviour.shared import _write_first
+from tests.behaviour.harness import Given, check, check_session, given, leaf, one_of, plain, through_dynamo
 
 
 @pytest.fixture(params=[None, through_dynamo], ids=["aot_function", "torch.compile"])
@@ -146,23 +145,3 @@ def test_the_third_of_three_aliases_moves(compile_):
         return make
 
     check(f, make(1, 2), make(1, 5), make(5, 6), make(5, 1), compile=compile_)
-
-
-def test_a_second_call_with_other_aliasing():
-    def apart() -> Given:
-        return given(plain(3), plain(3, seed=1))
-
-    def same() -> Given:
-        x = plain(3)
-        return given(x, x)
-
-    def overlapping() -> Given:
-        base = plain(5)
-        return given(base[:3], base[2:], also=[base])
-
-    check(_write_first, apart, same, overlapping, apart)
-    check(_write_first, overlapping, apart)
-
-
-def test_a_second_call_with_another_overlap():
-    check(_write_first, overlap(2), overlap(1), overlap(4), overlap(0))

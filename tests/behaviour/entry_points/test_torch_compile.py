@@ -21,7 +21,6 @@ from tests.behaviour.harness import (
     check_session,
     given,
     leaf,
-    overlap,
     plain,
     session,
     through_dynamo,
@@ -106,14 +105,6 @@ def test_a_view_that_crosses_a_graph_break_stays_a_view(fresh_dynamo):
         yield attempt_later(lambda: v.sum().backward()), x
 
     check_session(session, compile=fresh_dynamo)
-
-
-def test_a_second_call_with_other_aliasing_through_torch_compile_is_right(fresh_dynamo):
-    def f(x, y):
-        x.mul_(2)
-        return y + 1
-
-    check(f, overlap(4), overlap(2), overlap(1), overlap(0), compile=fresh_dynamo)
 
 
 def test_a_second_call_with_another_shape_through_torch_compile_is_right(fresh_dynamo):

@@ -19,7 +19,7 @@ from torch import nn
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import backward, check_session, leaf, plain, session
-from tests.behaviour.shared import _Attributed, _Counting, _Slots
+from tests.behaviour.shared import _Counting, _Object, _Slots
 
 
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
@@ -168,13 +168,13 @@ def _around():
     """By name: a function or module, and what changes a value that it uses."""
     slots, attributes, numbers = _Slots(), _Attributes(factor=2), _Numbers([2])
     summand, described, array = _Summand(), _Described(), np.array([2.0, 3.0])
-    deep = functools.reduce(lambda inner, _: _Attributed(inner=inner), range(5), _Attributed(factor=2))
+    deep = functools.reduce(lambda inner, _: _Object(inner=inner), range(5), _Object(factor=2))
     record = collections.namedtuple("record", "values")([2])
-    held = _Attributed(factor=2)
+    held = _Object(factor=2)
     reference = weakref.ref(held)
     partial = functools.partial(lambda x, factor: x * factor, factor=2)
     many, raw = list(range(1000)), bytearray(b"ab")
-    names = _Attributed(w0=1, w1=2)
+    names = _Object(w0=1, w1=2)
     namespace = argparse.Namespace(factor=2)
 
     class Patched(nn.Module):
@@ -300,7 +300,7 @@ def test_counters_that_nothing_reads_are_counted_without_a_recompile(monkeypatch
 
 @session
 def test_values_assigned_to_slots_classes_and_functions_are_assigned_every_call(compile, monkeypatch):
-    slots, counts, sizes = _Slots(), collections.Counter(), _Attributed(of=[0])
+    slots, counts, sizes = _Slots(), collections.Counter(), _Object(of=[0])
     monkeypatch.setattr(_Settings, "factor", 0)
     monkeypatch.setattr(_with_an_attribute, "factor", 0)
 
@@ -319,7 +319,7 @@ def test_values_assigned_to_slots_classes_and_functions_are_assigned_every_call(
 
 @session
 def test_a_trace_that_is_restarted_counts_once(compile):
-    w, outer = torch.ones(3), _Attributed(calls=0, inner=_Attributed(calls=0))
+    w, outer = torch.ones(3), _Object(calls=0, inner=_Object(calls=0))
     net = _Stepping()
     net.w = torch.ones(3)
 

@@ -27,23 +27,6 @@ def test_a_hook_on_a_leaf_that_grad_is_not_asked_for_is_not_called(compile):
         yield torch.autograd.grad(compiled(**leaves).sum(), leaves[asked]), list(calls)
 
 
-@pytest.mark.parametrize("pick", [lambda x, y, z: y], ids=["intermediate"])
-@pytest.mark.parametrize("grad", ["leaf", "non-leaf"])
-@session
-def test_a_hook_on_an_intermediate_scales_its_gradient(compile, pick, grad: str):
-    def f(x):
-        y = x * 2
-        z = y * y
-        pick(x, y, z).register_hook(lambda g: g * 3)
-        return z
-
-    root = leaf(3)
-    x = root if grad == "leaf" else root * 1
-    z = compile(f)(x)
-    backward([z])
-    yield root
-
-
 def _used_together(x, note):
     h = x * 1
     a, b = h.sin(), h.cos()

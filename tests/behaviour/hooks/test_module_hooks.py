@@ -9,7 +9,7 @@ from torch import nn
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import backward, leaf, one_of, plain, session
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, ReturnsFeatures, Square
-from tests.behaviour.shared import KEPT, _net, again, integers, linear, parameter_gradients, whole
+from tests.behaviour.shared import KEPT, _net, again, integers, linear, parameter_gradients
 
 
 @session
@@ -181,7 +181,7 @@ counting = one_of([in_a_list, in_the_module, in_a_counter, before])
 @session
 def test_how_often_a_backward_hook_is_called(compile, make, counting):
     net, of = make()
-    count = counting(of(whole(net)))
+    count = counting(of(integers(net)))
     compiled = compile(net)
     for k in range(4):
         outputs = compiled(leaf(3, 2, seed=k))
@@ -192,7 +192,7 @@ def test_how_often_a_backward_hook_is_called(compile, make, counting):
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_how_often_a_backward_hook_is_called_where_one_result_has_a_gradient(compile, counting):
-    net = whole(ReturnsFeatures())
+    net = integers(ReturnsFeatures())
     count = counting(net.fc)
     compiled = compile(net)
     for k in range(4):
@@ -203,7 +203,7 @@ def test_how_often_a_backward_hook_is_called_where_one_result_has_a_gradient(com
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_how_often_a_backward_hook_is_called_with_create_graph(compile, counting):
-    net = whole(nn.Sequential(nn.Linear(2, 2), Square()))
+    net = integers(nn.Sequential(nn.Linear(2, 2), Square()))
     count = counting(net[0])
     compiled = compile(net)
     for k in range(4):

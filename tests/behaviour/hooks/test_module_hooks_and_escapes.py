@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.behaviour.harness import attempt_later, backward, leaf, one_of, session
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, Square
-from tests.behaviour.shared import whole
+from tests.behaviour.shared import integers
 
 
 class KeepsInput(nn.Linear):
@@ -30,51 +30,51 @@ class KeepsWithin(nn.Module):
 
 
 def in_a_dictionary():
-    net, kept = whole(nn.Sequential(nn.Linear(2, 2), Square())), {}
+    net, kept = integers(nn.Sequential(nn.Linear(2, 2), Square())), {}
     net[0].register_forward_hook(lambda module, args, out: kept.__setitem__("out", out))
     return net, net[0], lambda: kept["out"]
 
 
 def last_in_a_dictionary():
-    net, kept = whole(nn.Sequential(nn.Linear(2, 2), Square())), {}
+    net, kept = integers(nn.Sequential(nn.Linear(2, 2), Square())), {}
     net[1].register_forward_hook(lambda module, args, out: kept.__setitem__("out", out))
     return net, net[1], lambda: kept["out"]
 
 
 def of_the_whole():
-    net, kept = whole(nn.Sequential(nn.Linear(2, 2), Square())), {}
+    net, kept = integers(nn.Sequential(nn.Linear(2, 2), Square())), {}
     net.register_forward_hook(lambda module, args, out: kept.__setitem__("out", out))
     return net, net, lambda: kept["out"]
 
 
 def of_a_part_of_the_whole():
-    net, kept = whole(nn.Sequential(nn.Linear(2, 2), Square())), {}
+    net, kept = integers(nn.Sequential(nn.Linear(2, 2), Square())), {}
     net[0].register_forward_hook(lambda module, args, out: kept.__setitem__("out", out))
     return net, net, lambda: kept["out"]
 
 
 def in_an_attribute():
-    net = whole(nn.Sequential(KeepsOutput(2, 2), Square()))
+    net = integers(nn.Sequential(KeepsOutput(2, 2), Square()))
     return net, net[0], lambda: net[0].out
 
 
 def input_in_an_attribute():
-    net = whole(nn.Sequential(Square(), KeepsInput(2, 2)))
+    net = integers(nn.Sequential(Square(), KeepsInput(2, 2)))
     return net, net[1], lambda: net[1].inp
 
 
 def within_in_an_attribute():
-    net = whole(KeepsWithin())
+    net = integers(KeepsWithin())
     return net, net, lambda: net.within
 
 
 def features_in_an_attribute():
-    net = whole(KeepsFeatures())
+    net = integers(KeepsFeatures())
     return net, net.fc, lambda: net.features
 
 
 def detached_in_a_dictionary():
-    net, kept = whole(nn.Sequential(nn.Linear(2, 2), Square())), {}
+    net, kept = integers(nn.Sequential(nn.Linear(2, 2), Square())), {}
     net[0].register_forward_hook(lambda module, args, out: kept.__setitem__("out", out.detach()))
     return net, net[0], lambda: kept["out"]
 
@@ -248,7 +248,7 @@ def test_a_module_with_backward_hooks_around_a_backward_that_is_not_linear(compi
 @pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_a_module_with_backward_hooks_is_called_twice_and_a_tensor_between_escapes(compile, hook):
-    net, kept, log = whole(nn.Linear(2, 2)), {}, []
+    net, kept, log = integers(nn.Linear(2, 2)), {}, []
     hook(net, log)
 
     def f(x):

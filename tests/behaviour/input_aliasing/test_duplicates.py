@@ -86,15 +86,3 @@ def test_a_mutation_of_a_tensor_passed_twice_is_seen_through_both():
         return given(x, x)
 
     check(f, make)
-
-
-def test_a_metadata_mutation_of_a_tensor_passed_twice_is_seen_through_both():
-    def f(x, y):
-        x.t_()
-        return y * 2
-
-    def make() -> Given:
-        x = plain(2, 3)
-        return given(x, x)
-
-    check(f, make)

@@ -71,42 +71,6 @@ def test_an_as_strided_element_is_written_through_its_real_part(stride):
     check(f, make, backward=lambda roots: roots[0].backward(torch.ones_like(roots[0])))
 
 
-def test_a_write_is_seen_by_an_alias_of_another_dtype():
-    def f(x, y):
-        x.zero_()
-        return y + 1
-
-    def make() -> Given:
-        base = plain(4)
-        return given(base, base.view(torch.int32))
-
-    check(f, make)
-
-
-def test_a_conjugate_and_its_base():
-    def f(x, y):
-        x.mul_(2)
-        return y + 1
-
-    def make() -> Given:
-        base = plain(3, dtype=torch.complex64)
-        return given(base, base.conj())
-
-    check(f, make)
-
-
-def test_real_and_imaginary_parts():
-    def f(x, y):
-        x.mul_(2)
-        return y + 1
-
-    def make() -> Given:
-        base = plain(3, dtype=torch.complex64)
-        return given(base.real, base.imag, also=[base])
-
-    check(f, make)
-
-
 @pytest.mark.parametrize("inside", [False, True])
 def test_bytes_of_bools_that_are_neither_zero_nor_one(inside):
     def f(x):

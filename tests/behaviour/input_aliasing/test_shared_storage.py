@@ -197,50 +197,6 @@ def test_a_flat_gradient_and_its_views_are_written():
     check(f, make)
 
 
-def test_disjoint_views_of_one_storage():
-    def make() -> Given:
-        base = plain(6)
-        return given(base[:3], base[3:], also=[base])
-
-    check(_write_first, make)
-
-
-def test_interleaved_views_of_one_storage():
-    def make() -> Given:
-        base = plain(6)
-        return given(base[::2], base[1::2], also=[base])
-
-    check(_write_first, make)
-
-
-def test_overlapping_views_of_one_storage():
-    def make() -> Given:
-        base = plain(6)
-        return given(base[:4], base[2:], also=[base])
-
-    check(_write_first, make)
-
-
-def test_a_base_and_its_view_are_both_arguments():
-    def make() -> Given:
-        base = plain(6)
-        return given(base, base[2:], also=[])
-
-    check(_write_first, make)
-    check(lambda y, x: _write_first(x, y), make)
-
-
-def test_a_view_and_its_differentiable_base():
-    def f(x, y):
-        return x * 2, y * 3
-
-    def make() -> Given:
-        base = leaf(6)
-        return given(base, base[2:])
-
-    check(f, make)
-
-
 def test_views_of_a_base_that_requires_grad_are_written():
     def f(x, y):
         x.mul_(2)

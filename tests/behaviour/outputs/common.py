@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf
+from tests.behaviour.harness import attempt_later, check, check_session
 
 
 def describe(outputs: Any, args: Any) -> Any:
@@ -38,25 +38,3 @@ def check_views(function: Any, make: Any) -> None:
 
     check_session(session)
     check(function, make)
-
-
-def non_leaf_of_shape(*shape: int) -> Given:
-    root = leaf(*shape)
-    return given(root.clone(), also=[root])
-
-
-VIEWS_WITH_SLICES = {
-    "view": lambda x: x.view(-1),
-    "transpose": lambda x: x.t(),
-    "slice": lambda x: x[1:],
-    "select": lambda x: x[0],
-    "expand": lambda x: x.unsqueeze(0).expand(2, 2, 3),
-    "diagonal": lambda x: x.diagonal(),
-    "unfold": lambda x: x.unfold(1, 2, 1),
-    "as_strided": lambda x: x.as_strided((2, 2), (2, 1), 1),
-    "chain": lambda x: x.t()[1:].unsqueeze(0).permute(2, 0, 1),
-    "alias of the same shape": lambda x: x.view(2, 3),
-    "view of another dtype": lambda x: x.view(torch.int32),
-    "detached": lambda x: x.detach(),
-    "data": lambda x: x.data,
-}

@@ -7,7 +7,7 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, one_of, plain, session
-from tests.behaviour.outputs.common import VIEWS_WITH_SLICES, check_views
+from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
 
@@ -202,46 +202,6 @@ def test_multi_output_views_made_under_no_grad(split):
 
     for kind in INPUTS.values():
         check_views(f, kind)
-
-
-@pytest.mark.parametrize("view", VIEWS_WITH_SLICES.values(), ids=VIEWS_WITH_SLICES)
-def test_an_alias_of_an_intermediate(view):
-    check(lambda x: view(x * 2), lambda: given(leaf(2, 3)))
-
-
-def test_an_intermediate_and_its_alias_are_returned():
-    def f(x):
-        y = x * 2
-        return y, y.view(-1)
-
-    check(f, lambda: given(leaf(2, 3)))
-    check(f, lambda: given(plain(2, 3)))
-
-
-def test_several_aliases_of_an_intermediate_that_is_not_returned():
-    def f(x):
-        y = x * 2
-        return y.t(), y[0], y.view(-1)
-
-    check(f, lambda: given(leaf(2, 3)))
-
-
-@pytest.mark.parametrize(
-    "split",
-    [lambda y: y.unbind(0), lambda y: y.split(1), lambda y: y.chunk(2, 1), lambda y: torch.tensor_split(y, 2)],
-    ids=["unbind", "split", "chunk", "tensor_split"],
-)
-def test_multi_output_views_refuse_writes_by_the_caller_as_eagers_do(split):
-    def session(compile):
-        for make in (lambda: leaf(2, 4), lambda: leaf(2, 4) * 1, lambda: plain(2, 4)):
-            for function in (lambda x: split(x), lambda x: split(x * 2)):
-                x = make()
-                outputs = compile(function)(x)
-                yield x, outputs
-                yield x, outputs, attempt_later(lambda outputs=outputs: outputs[0].mul_(2))
-
-    check_session(session)
-    check(lambda x: split(x * 2), lambda: given(leaf(2, 4)))
 
 
 def test_the_imaginary_part_of_an_intermediate_that_is_then_written():

@@ -46,8 +46,12 @@ def test_dropout_under_inference_mode(compile):
         lambda x: x.clone().normal_(),
         lambda x: x + torch.randperm(3, device=x.device).to(x.dtype),
         lambda x: (torch.randn_like(x), x * 2)[1],
+        lambda x: (torch.rand(3), x * 2)[1],
+        lambda x: (F.dropout(x, 0.5), x * 2)[1],
+        lambda x: (x.clone().normal_(), x * 2)[1],
     ],
-    ids=["rand_like", "dropout", "bernoulli", "normal_", "randperm", "unused"],
+    ids=["rand_like", "dropout", "bernoulli", "normal_", "randperm"]
+    + [f"unused {op}" for op in ("randn_like", "rand", "dropout", "normal_")],
 )
 def test_random_values_and_the_generators_state_are_eagers(function):
     check(function, *[lambda: given(leaf(4, 3))] * 2)
@@ -109,18 +113,6 @@ def test_random_modules_in_training_and_evaluation(compile, make, training):
         y = compiled(x)
         backward([y])
         yield x, y, [p.grad for p in module.parameters()]
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: (torch.rand(3), x * 2)[1],
-        lambda x: (F.dropout(x, 0.5), x * 2)[1],
-        lambda x: (x.clone().normal_(), x * 2)[1],
-    ],
-)
-def test_unused_random_numbers_are_drawn(function):
-    check(function, *[lambda: given(leaf(4, 3))] * 2)
 
 
 class _RandomBackward(torch.autograd.Function):

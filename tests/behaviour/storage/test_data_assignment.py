@@ -11,14 +11,6 @@ from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf,
 from tests.behaviour.storage.common import _two_non_leaves, _views
 
 
-def test_data_computed_inside_assigned_to_a_leaf():
-    def f(x, y):
-        x.data = y * 2
-        return x * 3
-
-    check(f, lambda: given(leaf(3), plain(3, seed=1)))
-
-
 @pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
 @session(compile=through_dynamo)
 def test_through_torch_compile_data_assignment_counts_no_version(compile, context):

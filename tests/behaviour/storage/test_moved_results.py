@@ -9,7 +9,7 @@ import torch
 
 from tests.behaviour.functions import View
 from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain, session
-from tests.behaviour.shared import GRAD_MODES, MODES, _under_no_grad, same, view_of_leaf, view_of_non_leaf
+from tests.behaviour.shared import GRAD_MODES, MODES, quietly, same, view_of_leaf, view_of_non_leaf
 from tests.behaviour.storage.common import MOVES_BY_SETATTR, PLAIN_AND_LEAVES, _non_leaf_and_plain, _view
 
 
@@ -189,7 +189,7 @@ GOES = {
     "set to nothing and written": lambda v: (v.set_(), v.add_(1)),
     "set to what was made inside": lambda v: v.set_(torch.ones(3)),
     "set and written": lambda v: (v.set_(torch.ones(3)), v.mul_(2)),
-    "set under no_grad": lambda v: _under_no_grad(v.set_),
+    "set under no_grad": lambda v: quietly(v.set_),
     "given data and written": lambda v: (_give_data(v), v.mul_(2)),
     "reshaped and given data": lambda v: (v.unsqueeze_(0), _give_data(v)),
 }
@@ -198,7 +198,7 @@ WRITTEN = {
     "": (lambda x, v: None, lambda w: None),
     "written before and after": (lambda x, v: v.mul_(2), lambda w: w.mul_(5)),
     "base written before": (lambda x, v: x.mul_(2), lambda w: None),
-    "written after under no_grad": (lambda x, v: None, lambda w: _under_no_grad(lambda: w.mul_(5))),
+    "written after under no_grad": (lambda x, v: None, lambda w: quietly(lambda: w.mul_(5))),
 }
 
 INPUTS = {"": lambda: given(plain(2, 2)), "with a history": lambda: non_leaf(2, 2)}

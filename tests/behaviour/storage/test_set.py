@@ -22,14 +22,6 @@ from tests.behaviour.harness import (
 from tests.behaviour.storage.common import SETS, _session
 
 
-def test_an_input_set_to_another():
-    def f(x, y):
-        x.set_(y)
-        return x * 2
-
-    check(f, lambda: given(plain(3), plain(4, seed=1)))
-
-
 def test_an_input_written_before_and_after_set():
     def f(x, y):
         old = x.view(-1)

@@ -235,10 +235,6 @@ def test_a_chunk_of_a_jagged_tensor_and_its_results_share_offsets(compile, op, s
         yield x.grad, values.grad
 
 
-def test_a_jagged_tensor_as_input_and_output():
-    check(lambda x: x * 2, lambda: given(jagged(2, 3, 1)), lambda: given(jagged(1, 1)), probe=False)
-
-
 def test_two_jagged_tensors_with_the_same_offsets():
     def make():
         x = jagged(2, 3, grad=True)
@@ -282,7 +278,3 @@ def test_attention_heads_of_a_jagged_tensor():
         return (heads * 2).transpose(1, 2).flatten(-2)
 
     check(f, lambda: given(jagged(2, 3, grad=True), leaf(4, 2)), probe=False)
-
-
-def test_dropout_of_a_jagged_leaf():
-    check(lambda x: torch.nn.functional.dropout(x, 0.5), lambda: given(jagged(2, 3, grad=True)), probe=False)

@@ -120,21 +120,6 @@ class Linear(torch.nn.Module):
         return torch.nn.functional.linear(x, self.weight, self.bias)
 
 
-@pytest.mark.parametrize("make", [two, tagged], ids=lambda make: make.__name__)
-@session
-def test_a_wrapper_parameter_that_the_caller_updates(compile, make):
-    m = Linear(make(2, 3))
-    f = compile(m)
-    for seed in (0, 1):
-        x = leaf(4, 3, seed=seed) if make is two else plain(4, 3, seed=seed)
-        y = f(x)
-        yield x, y, dict(m.named_parameters())
-        y.backward(cotangent(y))
-        yield x, y, dict(m.named_parameters())
-        with torch.no_grad():
-            m.weight.add_(m.weight.grad)
-
-
 @session
 def test_a_frozen_quantized_weight(compile):
     m = Linear(quantized(2, 3))

@@ -156,26 +156,6 @@ def test_a_wrapper_passed_with_its_view_is_reshaped_so_that_the_view_op_no_longe
     check_session(session)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda x: x.t_(),
-        lambda x: x.transpose_(0, 1),
-        lambda x: x.unsqueeze_(0),
-        lambda x: x.unsqueeze_(0).squeeze_(0),
-        lambda x: x.as_strided_((2,), (1,), 1),
-    ],
-    ids=["t_", "transpose_", "unsqueeze_", "cancelling", "as_strided_"],
-)
-@pytest.mark.parametrize("make", [two, tagged], ids=["two", "tagged"])
-def test_a_wrapper_argument_is_reshaped(make, change):
-    def f(x):
-        change(x)
-        return x * 2
-
-    check(f, lambda: given(make(2, 3)))
-
-
 def test_a_wrapper_argument_is_reshaped_and_written():
     def f(x, y):
         x.t_()
@@ -184,18 +164,3 @@ def test_a_wrapper_argument_is_reshaped_and_written():
         return x + 1
 
     check(f, lambda: given(two(2, 3), two(2, seed=1)))
-
-
-@session
-def test_a_wrapper_with_a_history_is_reshaped(compile):
-    leaf_ = two(2, 3, grad=True)
-    x = leaf_ * 2
-
-    def f(x):
-        x.t_()
-        return x * x
-
-    y = compile(f)(x)
-    yield leaf_, x, y
-    y.backward(cotangent(y))
-    yield leaf_, x, y
