@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "values of a0.grad after backward of call 1: eager 1.0 at [], compiled 0.0"
+# note = "`y = x.clone(); x.set_(x)`: gradients of `y` are wrong, or \u0022derivative for set_ is not implemented\u0022"
 # keys.aot_function = "(values, gradient after backward)"
 # keys.aot_eager = "(exception, backward, RuntimeError: derivative for set_ is not implemented)"
 # expect.aotcheck."*" = "agree"

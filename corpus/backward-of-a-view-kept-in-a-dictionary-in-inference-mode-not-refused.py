@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('A view was created in inference mode and its base or another view of its base has been modified inplace in normal mode. Given that this use case is ambiguous and error-prone, it is forbidden. You can '), compiled raises nothing"
+# note = "aot_function raises nothing where eager's backward raises; under aot_eager the call raises"
 # keys.aot_function = "(exception, backward, missing RuntimeError: A view was created in inference mode and its base or another view of its base has been modified inplace in normal mode)"
 # keys.aot_eager = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
 # expect.aotcheck."*" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/139669"
 # difference = "exception of call after backward of call 2: eager raises nothing, compiled raises RuntimeError('This backward function was compiled with non-empty donated buffers which requires create_graph=False and retain_graph=False. Please keep backward(create_graph=False, retain_graph=False) across all bac')"
+# note = "`retain_graph=True` is refused, since the first call's backward was without"
 # keys.aot_function = "(exception, backward, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
 # keys.aot_eager = "(exception, backward, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
 # expect.aotcheck."*" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
 # issue = "none found"
 # difference = "values of output after forward of call 2: eager -0.0 at [], compiled 1.0"
+# note = "`a.data = b`, then a write to `b`: `a` has the old value"
 # keys.aot_function = "(values, output, later call)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

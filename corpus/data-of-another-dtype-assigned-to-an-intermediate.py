@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "dtype of output after forward of call 1: eager torch.float32, compiled torch.bool"
+# note = "an intermediate keeps its dtype after `x.data = y`"
 # keys.aot_function = "(dtype, output)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/pull/181106"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Cannot set version_counter for inference tensor')"
+# note = "aot_eager leaves modes of dispatch switched, which breaks later programs; so does a write to `aten.alias` there"
 # alone = ["aot_eager"]
 # keys.aot_function = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 32 --examples 1500, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/197448"
 # difference = "values of output after forward of call 1: eager -4.0 at [0] (1 of 1 elements differ), compiled -8.0"
+# note = "a fill through an expanded tensor is applied once for each of its elements"
 # keys.aot_function = "(values, output)"
 # keys.aot_eager = "(values, output)"
 # expect.aotcheck."*" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "none found"
 # difference = "values of a0 after forward of call 1: eager 2.0 at [0] (1 of 1 elements differ), compiled 1.0"
+# note = "an in-place `_foreach` op on a list with one tensor twice happens once"
 # keys.aot_function = "(values, input)"
 # keys.aot_eager = "(values, input)"
 # expect.aotcheck."*" = "agree"

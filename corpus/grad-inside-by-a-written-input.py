@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
 # issue = "none found"
 # difference = "structure of output after forward of call 1: eager Tensor, compiled NoneType"
+# note = "`torch.autograd.grad` inside, with respect to a written input, gives None"
 # keys.aot_eager = "(structure, output)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "agree"

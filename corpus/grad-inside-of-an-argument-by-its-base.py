@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
 # issue = "none found"
 # difference = "structure of output after forward of call 1: eager tuple(Tensor, Tensor, Tensor), compiled list(NoneType, Tensor, Tensor)"
+# note = "`torch.autograd.grad` inside, of an argument with respect to its base, gives None"
 # keys.aot_function = "(structure, output)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/139669"
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('This backward function was compiled with non-empty donated buffers which requires create_graph=False and retain_graph=False. Please keep backward(create_graph=False, retain_graph=False) across all bac')"
+# note = "`retain_graph=True` is refused, since a backward without `retain_graph` was compiled first"
 # keys.aot_function = "(exception, grad, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
 # keys.aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
 # expect.aotcheck."*" = "agree"

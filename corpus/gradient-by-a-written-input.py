@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "none found"
 # difference = "gradient-none of result[1] after grad of call 1: eager torch.float32 of shape (), compiled None"
+# note = "the gradient with respect to an input is None after the input was written"
 # keys.aot_function = "(gradient-none, result after grad)"
 # keys.aot_eager = "(gradient-none, result after grad)"
 # expect.aotcheck."*" = "agree"

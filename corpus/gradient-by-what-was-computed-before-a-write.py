@@ -3,6 +3,7 @@
 # found = "aotcheck zoo --backend aot_eager, buffer_that_counts, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/197039"
 # difference = "values of a0.grad after backward of call 1: eager 1.0 at [0] (2 of 2 elements differ), compiled 4.0"
+# note = "the backward computes a value again, from a buffer that was written since"
 # keys.aot_eager = "(values, gradient after backward)"
 # keys.inductor = "(values, gradient after backward)"
 # expect.aotcheck."*" = "agree"

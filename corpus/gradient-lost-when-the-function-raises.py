@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "gradient-none of a0.grad after forward of call 1: eager torch.float32 of shape (2,), compiled None"
+# note = "a backward inside, then an error: the accumulated gradient is lost"
 # keys.aot_function = "(gradient-none, gradient, both raise)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aotcheck --device cpu --seed 20262501 --strategy strategies:storages"
 # issue = "not looked up"
 # difference = "shape of output[1] after forward of call 1: eager (), compiled (1,)"
+# note = "after `v.data = w` the view `v` has its old shape"
 # keys.aot_function = "(shape, output)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "gradient-none of result[1] after grad of call 2: eager torch.float32 of shape (), compiled None"
+# note = "an alias of an input that a custom Function marks dirty gets no gradient"
 # keys.aot_function = "(gradient-none, result after grad, later call)"
 # keys.aot_eager = "(exception, forward, AssertionError: outs_to_grad length [N] != tangents length [N])"
 # expect.aotcheck."*" = "agree"

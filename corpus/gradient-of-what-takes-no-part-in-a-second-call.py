@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/131794"
 # difference = "gradient-none of result[0] after grad of call 2: eager None, compiled torch.float32 of shape ()"
+# note = "an input that takes no part gets a gradient of zeros in place of None"
 # keys.aot_eager = "(gradient-none, result after grad, later call)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "none found"
 # difference = "gradient-none of a0.grad after backward of call 1: eager None, compiled torch.float32 of shape ()"
+# note = "an input gets a gradient through a view that was made under `no_grad`"
 # keys.aot_function = "(gradient-none, gradient after backward)"
 # keys.aot_eager = "(gradient-none, gradient after backward)"
 # expect.aotcheck."*" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/186554"
 # difference = "values of hook[0][0] after grad of call 1: eager 0.0 at [0] (2 of 2 elements differ), compiled 1.0"
+# note = "a hook on an output from which another output is computed gets a wrong gradient"
 # keys.aot_function = "(values, hook after grad)"
 # keys.aot_eager = "(values, hook after grad)"
 # expect.aotcheck."*" = "agree"

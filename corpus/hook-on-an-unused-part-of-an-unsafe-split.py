@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aotcheck --device cpu --seed 20262502 --strategy strategies:backwards"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises TypeError(\u0022unsupported operand type(s) for *: 'NoneType' and 'int'\u0022)"
+# note = "the hook on an unused part is called while tracing, with None"
 # keys.aot_function = "(exception, forward, TypeError: unsupported operand type(s) for *: 'X' and 'X')"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/91468"
 # difference = "values of a0.grad after backward of call 1: eager 2.0 at [], compiled 1.0"
+# note = "a hook that the function registers on an input that it returns is not called"
 # keys.aot_function = "(values, gradient after backward)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

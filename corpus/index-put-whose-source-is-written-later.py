@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 0 --examples 1000, reduced"
 # issue = "none found"
 # difference = "values of a2 after forward of call 1: eager 1.0 at [0] (2 of 2 elements differ), compiled -1.0"
+# note = "`index_put_` uses the values that its source has after a later write"
 # keys.aot_eager = "(values, input)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "agree"

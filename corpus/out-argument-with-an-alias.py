@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/118648"
 # difference = "shape of output after forward of call 1: eager (), compiled (1,)"
+# note = "an alias of an `out=` argument that is resized has the wrong shape"
 # keys.aot_function = "(shape, output)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

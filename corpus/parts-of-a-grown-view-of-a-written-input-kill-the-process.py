@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Attempted to resize a view tensor to a larger size. This is not allowed in the functionalization pass')"
+# note = "aot_function raises an error about `resize_`; aot_eager, where Dynamo cuts the function, ends with a segmentation fault"
 # alone = ["aot_eager"]
 # keys.aot_function = "(exception, forward, RuntimeError: Attempted to resize a view tensor to a larger size)"
 # keys.aot_eager = "(crash, process, killed by SIGSEGV)"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "none found"
 # difference = "rng of process after backward of call 1: eager leaves the generator in one state, compiled in another"
+# note = "three dropouts: the backward draws from the generator"
 # keys.aot_function = "(rng, process after backward)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 62 --examples 2000, reduced"
 # issue = "none found"
 # difference = "stride of output after forward of call 1: eager (1, 2), compiled (2, 1)"
+# note = "eager makes a view that is resized to its own size contiguous; the backend keeps its strides"
 # keys.aot_function = "(stride, output)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

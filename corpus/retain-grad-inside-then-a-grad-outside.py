@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/146212"
 # difference = "gradient-none of a1.grad after grad of call 1: eager torch.float32 of shape (), compiled None"
+# note = "`retain_grad` on an argument that is returned leaves `.grad` empty"
 # keys.aot_function = "(gradient-none, gradient after grad)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aotcheck --device cpu --seed 20262501 --strategy strategies:storages"
 # issue = "not looked up"
 # difference = "gradient-none of a0.grad after backward of call 1: eager torch.float32 of shape (5,), compiled None"
+# note = "the base of a view that requires grad gets no gradient through `_foreach_mul`"
 # keys.aot_function = "(gradient-none, gradient after backward)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"

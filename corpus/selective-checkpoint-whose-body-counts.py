@@ -3,6 +3,7 @@
 # found = "aotcheck zoo --backend aot_eager, selective_checkpoint_whose_body_writes, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/113737"
 # difference = "values of a1 after backward of call 1: eager 2.0 at [0] (2 of 2 elements differ), compiled 1.0"
+# note = "a write in a selective checkpoint is lost when the body is computed again; aot_function raises"
 # keys.aot_function = "(exception, forward, TypeError: 'X' not supported between instances of 'X' and 'X')"
 # keys.aot_eager = "(values, input after backward)"
 # keys.inductor = "(values, input after backward)"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('slice() cannot be applied to a 0-dim tensor.')"
+# note = "on aot_function an error about the former shape; on aot_eager the argument keeps its shape"
 # keys.aot_function = "(exception, forward, RuntimeError: slice() cannot be applied to a N-dim tensor)"
 # keys.aot_eager = "(shape, input)"
 # expect.aotcheck."*" = "agree"

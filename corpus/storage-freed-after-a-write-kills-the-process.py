@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "crash of the process: killed by SIGSEGV"
+# note = "an input is written and its storage then freed: segmentation fault"
 # alone = ["aot_function", "aot_eager"]
 # keys.aot_function = "(crash, process, killed by SIGSEGV)"
 # keys.aot_eager = "(crash, process, killed by SIGSEGV)"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "none found"
 # difference = "crash of the process: killed by SIGSEGV"
+# note = "an input's storage is freed, made large again and written: segmentation fault"
 # alone = ["aot_function"]
 # keys.aot_function = "(crash, process, killed by SIGSEGV)"
 # keys.aot_eager = "(storage-size, input, both raise)"

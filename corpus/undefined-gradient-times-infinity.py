@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
 # issue = "https://github.com/pytorch/pytorch/pull/186355"
 # difference = "values of a0.grad after backward of call 1: eager 1.0 at [], compiled nan"
+# note = "a result that no backward reaches has a gradient of zeros, and zero times infinity is NaN"
 # keys.aot_function = "(values, gradient after backward, infinite or NaN)"
 # keys.aot_eager = "(values, gradient after backward, infinite or NaN)"
 # expect.aotcheck."*" = "agree"

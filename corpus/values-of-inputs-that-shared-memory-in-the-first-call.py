@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "not looked up"
 # difference = "values of output after forward of call 2: eager 1.0 at [], compiled 0.0"
+# note = "inputs shared memory in the first call; in the second, a write to one shows in a copy of the other"
 # keys.aot_eager = "(values, output, later call)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aotcheck --device cpu --seed 20262502 --strategy strategies:backwards"
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expected src to have a size equal to the slice of self. src size = torch.Size([2]), slice size = [0]')"
+# note = "the trace raises, or the storage offset is wrong"
 # keys.aot_function = "(exception, forward, RuntimeError: expected src to have a size equal to the slice of self)"
 # keys.aot_eager = "(storage-offset, input)"
 # expect.aotcheck."*" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('self.dim() cannot be 0 to view ComplexDouble as Double (different element sizes)')"
+# note = "aot_function raises; on aot_eager `x` keeps its shape"
 # keys.aot_function = "(exception, forward, RuntimeError: self.dim() cannot be N to view T as T (different element sizes))"
 # keys.aot_eager = "(shape, input)"
 # expect.aotcheck."*" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
 # issue = "none found"
 # difference = "values of a0 after forward of call 1: eager 0.0 at [0] (1 of 1 elements differ), compiled 1.0"
+# note = "a write to a float64 input of no dimensions is lost"
 # keys.aot_eager = "(values, input)"
 # expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "agree"

@@ -3,6 +3,7 @@
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
 # issue = "https://github.com/pytorch/torchdynamo/issues/1962"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [1, 1]], which is output 0 of Clone, is at version 1; expected version 0 instead. Hin')"
+# note = "aot_eager accepts a backward that eager refuses; aot_function refuses the call"
 # keys.aot_function = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
 # keys.aot_eager = "(exception, backward, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
 # expect.aotcheck."*" = "agree"

@@ -16,7 +16,6 @@ from aotcheck.program import emit, parse, parse_file
 
 FOLDER = Path(__file__).parents[2] / "corpus"
 FILES = sorted(FOLDER.glob("*.py"))
-FOUND = (FOLDER.parent / "docs" / "found.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -45,17 +44,6 @@ def test_a_corpus_file_has_the_form(path: Path) -> None:
     assert parse(emit(parsed.program, parsed.header)) == parsed
     assert set(entry(path).expect) <= set(NAMES)
     assert entry(path).expected("aotcheck", torch.__version__) is not None
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_corpus_file_is_listed_with_its_issue(path: Path) -> None:
-    (row,) = [line for line in FOUND.splitlines() if f"(../corpus/{path.name})" in line]
-    assert entry(path).issue in row
-    _, _, kind, backends, *_ = (cell.strip() for cell in row.split("|"))
-    assert kind.split(", ") == list(dict.fromkeys(key.strip("()").split(",")[0] for key in entry(path).keys.values()))
-    differ = [name for name in entry(path).expect if (path, name) in known_bugs()]
-    fixed = ["aotcheck (fixed)"] if "aotcheck" in entry(path).keys and "aotcheck" not in differ else []
-    assert backends.split(", ") == [*fixed, *differ]
 
 
 def test_few_files_show_what_is_wrong_with_aotcheck() -> None:

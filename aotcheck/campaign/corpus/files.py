@@ -6,6 +6,7 @@ A header says of each backend, and of each version of torch, whether it agrees w
     found = "aotcheck fuzz --backend aot_function --seed 0"
     issue = "https://github.com/pytorch/pytorch/issues/1"   # or "none found", or "ours"
     difference = "what the oracle said"
+    note = "what a user sees, or the cause"       # only where the file's name and the difference do not say so
     alone = ["aot_eager"]        # only where a backend leaves a process that is of no use afterwards
     keys.aot_function = "(values, output)"        # the coarse key on each backend that differs, or once did
     expect.aotcheck."*" = "agree"                 # every version
@@ -39,10 +40,10 @@ __all__ = [
     "with_key",
 ]
 
-ENTRIES = ("format", "found", "issue", "difference", "alone", HEADER, "keys", "expect")
+ENTRIES = ("format", "found", "issue", "difference", "note", "alone", HEADER, "keys", "expect")
 """What the header of a corpus file holds, in this order."""
 
-OPTIONAL = frozenset({"alone", HEADER})
+OPTIONAL = frozenset({"note", "alone", HEADER})
 """Of these, what only some need."""
 
 NO_ISSUE = ("none found", "not looked up", "ours")
