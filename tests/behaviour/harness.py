@@ -364,17 +364,25 @@ def check_session(session: Session, *, compile: Compile | None = None, rtol: flo
     return recorder
 
 
-def session(test: Function | None = None, *, compile: Compile | None = None, rtol: float = 0.0) -> Any:
-    """Makes a test of a session, which has the test's parameters beside ``compile``. See :func:`check_session`."""
+def session(test: Function | None = None, *, compile: Compile | str | None = None, rtol: float = 0.0) -> Any:
+    """Makes a test of a session, which has the test's parameters beside ``compile``. See :func:`check_session`.
+
+    Args:
+        test: the session.
+        compile: how to compile, or the name of the fixture or parameter that says how.
+        rtol: relative and absolute tolerance for values.
+    """
 
     def decorate(test: Function) -> Function:
         @functools.wraps(test)
         def checked(**parameters: Any) -> None:
-            check_session(functools.partial(test, **parameters), compile=compile, rtol=rtol)
+            how = parameters.pop(compile) if isinstance(compile, str) else compile
+            check_session(functools.partial(test, **parameters), compile=how, rtol=rtol)
 
-        signature = inspect.signature(test)
-        others = [parameter for name, parameter in signature.parameters.items() if name != "compile"]
-        vars(checked)["__signature__"] = signature.replace(parameters=others)
+        names = [name for name in inspect.signature(test).parameters if name != "compile"]
+        names += [compile] if isinstance(compile, str) else []
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        vars(checked)["__signature__"] = inspect.Signature(parameters)
         return checked
 
     return decorate if test is None else decorate(test)

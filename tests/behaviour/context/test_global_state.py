@@ -13,7 +13,7 @@ import torch
 
 from aotcheck import _torch
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import Raised, attempt, check, check_session, given, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import Raised, attempt, check, given, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import AROUND, ENTRIES, mlp, seeded
 
 
@@ -209,18 +209,16 @@ ENTRIES_AND_FUNCTIONS = [
 
 @pytest.mark.parametrize(("entry", "function"), ENTRIES_AND_FUNCTIONS)
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
-def test_every_entry_restores_global_state_also_after_an_error(entry, function, around):
-    def session(compile):
-        compiled = compile(function)
-        for _ in range(2):
-            with around():
-                before = _modes()
-                out = attempt(lambda: compiled(plain(2, 3)))
-                yield Raised(out.type, "") if isinstance(out, Raised) else out
-                assert _modes() == before
-            yield _modes()
-
-    check_session(session, compile=entry)
+@session(compile="entry")
+def test_every_entry_restores_global_state_also_after_an_error(compile, function, around):
+    compiled = compile(function)
+    for _ in range(2):
+        with around():
+            before = _modes()
+            out = attempt(lambda: compiled(plain(2, 3)))
+            yield Raised(out.type, "") if isinstance(out, Raised) else out
+            assert _modes() == before
+        yield _modes()
 
 
 @pytest.mark.parametrize("refused", [lambda x: x * x.sum().item(), lambda x: (torch.manual_seed(1), x)[1]])

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.behaviour.entry_points.common import _Settings
-from tests.behaviour.harness import check_session, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import leaf, plain, session, through_dynamo
 from tests.behaviour.shared import _Counting, _Named, _net, _Object, _other, batches, integers, seeded, state
 
 
@@ -112,24 +112,23 @@ class Averaging(Keeping):
 
 
 @pytest.mark.parametrize("module", [Keeping, KeepingInParts, Growing, Averaging])
-def test_tensors_in_attributes_of_a_module_are_read_assigned_and_differentiated(module, compile_module):
-    def session(compile):
-        net = integers(module())
-        compiled = compile(net)
-        for k in range(4):
-            x = leaf(2, 3, seed=k)
-            out = compiled(x)
-            kept = [m.last for m in net.modules() if hasattr(m, "last")]
-            yield x, out, kept
-            of = [t for t in [out, *kept] if t.requires_grad]
-            yield torch.autograd.grad(of[k % len(of)].sum(), [x, *net.parameters()], allow_unused=True)
-            if k == 2:
-                net.last = plain(1, 3, seed=5)
-
-    check_session(session, compile=compile_module)
+@session(compile="compile_module")
+def test_tensors_in_attributes_of_a_module_are_read_assigned_and_differentiated(compile, module):
+    net = integers(module())
+    compiled = compile(net)
+    for k in range(4):
+        x = leaf(2, 3, seed=k)
+        out = compiled(x)
+        kept = [m.last for m in net.modules() if hasattr(m, "last")]
+        yield x, out, kept
+        of = [t for t in [out, *kept] if t.requires_grad]
+        yield torch.autograd.grad(of[k % len(of)].sum(), [x, *net.parameters()], allow_unused=True)
+        if k == 2:
+            net.last = plain(1, 3, seed=5)
 
 
-def test_tensors_that_a_module_appends_to_its_list_persist(compile_module):
+@session(compile="compile_module")
+def test_tensors_that_a_module_appends_to_its_list_persist(compile):
     class Logging(Keeping):
         def __init__(self):
             super().__init__()
@@ -140,15 +139,12 @@ def test_tensors_that_a_module_appends_to_its_list_persist(compile_module):
             self.seen.append(self.linear(x))
             return x * 2
 
-    def session(compile):
-        net = integers(Logging())
-        compiled = compile(net)
-        for k in range(4):
-            x = leaf(2, 3, seed=k)
-            yield compiled(x), net.seen, net.calls
-            yield torch.autograd.grad(net.seen[-1].sum(), [x, *net.linear.parameters()])
-
-    check_session(session, compile=compile_module)
+    net = integers(Logging())
+    compiled = compile(net)
+    for k in range(4):
+        x = leaf(2, 3, seed=k)
+        yield compiled(x), net.seen, net.calls
+        yield torch.autograd.grad(net.seen[-1].sum(), [x, *net.linear.parameters()])
 
 
 class _Kept(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Recorder, backward, check_session, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import Recorder, backward, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import integers, mlp, seeded, through
 
 
@@ -112,91 +112,77 @@ def compile_module(request):
     return through_dynamo
 
 
-def test_parameters_are_differentiated_and_buffers_written(compile_module):
-    def session(compile):
-        net = integers(Counting())
-        compiled = compile(net)
-        for k in range(3):
-            out = compiled(plain(2, 3, seed=k))
-            backward([out])
-            yield out, _state(net)
-
-    check_session(session, compile=compile_module)
-
-
-def test_eval_and_train_are_read_on_every_call(compile_module):
-    def session(compile):
-        net = integers(Counting())
-        compiled = compile(net)
-        yield compiled(plain(2, 3)), _state(net)
-        net.eval()
-        yield compiled(plain(2, 3)), _state(net)
-        net.train()
-        yield compiled(plain(2, 3)), _state(net)
-
-    check_session(session, compile=compile_module)
-
-
-def test_a_replaced_parameter_is_read_and_differentiated(compile_module):
-    def session(compile):
-        net = integers(Counting())
-        compiled = compile(net)
-        yield compiled(plain(2, 3)), _state(net)
-        net.linear.weight = nn.Parameter(plain(3, 3, seed=7))
-        out = compiled(plain(2, 3))
+@session(compile="compile_module")
+def test_parameters_are_differentiated_and_buffers_written(compile):
+    net = integers(Counting())
+    compiled = compile(net)
+    for k in range(3):
+        out = compiled(plain(2, 3, seed=k))
         backward([out])
         yield out, _state(net)
 
-    check_session(session, compile=compile_module)
+
+@session(compile="compile_module")
+def test_eval_and_train_are_read_on_every_call(compile):
+    net = integers(Counting())
+    compiled = compile(net)
+    yield compiled(plain(2, 3)), _state(net)
+    net.eval()
+    yield compiled(plain(2, 3)), _state(net)
+    net.train()
+    yield compiled(plain(2, 3)), _state(net)
 
 
-def test_a_replaced_buffer_is_read_and_written(compile_module):
-    def session(compile):
-        net = integers(Counting())
-        compiled = compile(net)
-        yield compiled(plain(2, 3)), _state(net)
-        net.seen = plain(3, seed=7)
-        yield compiled(plain(2, 3)), _state(net)
-
-    check_session(session, compile=compile_module)
-
-
-def test_load_state_dict_reaches_the_compiled_module(compile_module):
-    def session(compile):
-        net, other = integers(Counting()), integers(nn.Sequential(nn.ReLU(), Counting()))[1]
-        compiled = compile(net)
-        yield compiled(plain(2, 3)), _state(net)
-        net.load_state_dict(other.state_dict())
-        yield compiled(plain(2, 3)), _state(net)
-        net.load_state_dict(copy.deepcopy(other.state_dict()), assign=True)
-        yield compiled(plain(2, 3)), _state(net)
-
-    check_session(session, compile=compile_module)
+@session(compile="compile_module")
+def test_a_replaced_parameter_is_read_and_differentiated(compile):
+    net = integers(Counting())
+    compiled = compile(net)
+    yield compiled(plain(2, 3)), _state(net)
+    net.linear.weight = nn.Parameter(plain(3, 3, seed=7))
+    out = compiled(plain(2, 3))
+    backward([out])
+    yield out, _state(net)
 
 
-def test_a_parameter_shared_by_two_layers_gets_both_gradients(compile_module):
-    def session(compile):
-        a, b = nn.Linear(3, 3), nn.Linear(3, 3)
-        b.weight = a.weight
-        net = integers(nn.Sequential(a, nn.ReLU(), b))
-        out = compile(net)(leaf(2, 3))
-        backward([out])
-        yield out, _state(net)
-
-    check_session(session, compile=compile_module)
+@session(compile="compile_module")
+def test_a_replaced_buffer_is_read_and_written(compile):
+    net = integers(Counting())
+    compiled = compile(net)
+    yield compiled(plain(2, 3)), _state(net)
+    net.seen = plain(3, seed=7)
+    yield compiled(plain(2, 3)), _state(net)
 
 
-def test_parameters_frozen_between_calls_get_no_gradients(compile_module):
-    def session(compile):
-        net = integers(Counting())
-        compiled = compile(net)
-        backward([compiled(plain(2, 3))])
-        yield _state(net)
-        net.linear.weight.requires_grad_(False)
-        backward([compiled(plain(2, 3))])
-        yield _state(net)
+@session(compile="compile_module")
+def test_load_state_dict_reaches_the_compiled_module(compile):
+    net, other = integers(Counting()), integers(nn.Sequential(nn.ReLU(), Counting()))[1]
+    compiled = compile(net)
+    yield compiled(plain(2, 3)), _state(net)
+    net.load_state_dict(other.state_dict())
+    yield compiled(plain(2, 3)), _state(net)
+    net.load_state_dict(copy.deepcopy(other.state_dict()), assign=True)
+    yield compiled(plain(2, 3)), _state(net)
 
-    check_session(session, compile=compile_module)
+
+@session(compile="compile_module")
+def test_a_parameter_shared_by_two_layers_gets_both_gradients(compile):
+    a, b = nn.Linear(3, 3), nn.Linear(3, 3)
+    b.weight = a.weight
+    net = integers(nn.Sequential(a, nn.ReLU(), b))
+    out = compile(net)(leaf(2, 3))
+    backward([out])
+    yield out, _state(net)
+
+
+@session(compile="compile_module")
+def test_parameters_frozen_between_calls_get_no_gradients(compile):
+    net = integers(Counting())
+    compiled = compile(net)
+    backward([compiled(plain(2, 3))])
+    yield _state(net)
+    net.linear.weight.requires_grad_(False)
+    backward([compiled(plain(2, 3))])
+    yield _state(net)
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False}], ids=str)

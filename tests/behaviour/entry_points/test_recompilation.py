@@ -168,47 +168,41 @@ def test_another_requires_grad_of_a_written_input(compile_):
     )
 
 
-def test_another_grad_mode(compile_):
-    def session(compile):
-        f = compile(lambda x, y: (x.mul_(2), x * y)[1])
-        for mode in (torch.no_grad, torch.enable_grad, torch.no_grad):
-            x, y = plain(3), leaf(3, seed=1)
-            with mode():
-                out = f(x, y)
-            if out.requires_grad:
-                backward([out])
-            yield out, x, y
-
-    check_session(session, compile=compile_)
-
-
-def test_another_autocast_state(compile_):
-    def session(compile):
-        f = compile(lambda x, y: x @ y)
-        for options in (None, torch.bfloat16, torch.float16, None, torch.bfloat16):
-            x, y = leaf(2, 3), leaf(3, 2, seed=1)
-            with torch.autocast("cpu", options or torch.bfloat16, enabled=options is not None):
-                out = f(x, y)
-            yield out
+@session(compile="compile_")
+def test_another_grad_mode(compile):
+    f = compile(lambda x, y: (x.mul_(2), x * y)[1])
+    for mode in (torch.no_grad, torch.enable_grad, torch.no_grad):
+        x, y = plain(3), leaf(3, seed=1)
+        with mode():
+            out = f(x, y)
+        if out.requires_grad:
             backward([out])
-            yield x, y
-
-    check_session(session, compile=compile_)
+        yield out, x, y
 
 
-def test_another_default_dtype(compile_):
-    def session(compile):
-        f = compile(lambda x: x + torch.ones(3, device=x.device))
-        x = plain(3).int()
+@session(compile="compile_")
+def test_another_autocast_state(compile):
+    f = compile(lambda x, y: x @ y)
+    for options in (None, torch.bfloat16, torch.float16, None, torch.bfloat16):
+        x, y = leaf(2, 3), leaf(3, 2, seed=1)
+        with torch.autocast("cpu", options or torch.bfloat16, enabled=options is not None):
+            out = f(x, y)
+        yield out
+        backward([out])
+        yield x, y
+
+
+@session(compile="compile_")
+def test_another_default_dtype(compile):
+    f = compile(lambda x: x + torch.ones(3, device=x.device))
+    x = plain(3).int()
+    yield f(x)
+    torch.set_default_dtype(torch.float64)
+    try:
         yield f(x)
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield f(x)
-        finally:
-            torch.set_default_dtype(torch.float32)
-        yield f(x)
-
-    check_session(session, compile=compile_)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    yield f(x)
 
 
 def test_other_values_of_tensors_in_the_same_specialization(compile_):
@@ -248,15 +242,13 @@ def test_other_values_of_python_integers(compile_):
     )
 
 
-def test_other_values_of_a_constant_made_inside(compile_):
-    def session(compile):
-        k = [1]
-        f = compile(lambda x, n: x * torch.tensor([n, 2, 3], device=x.device))
-        for n in (1, 4, 1):
-            k[0] = n
-            yield f(plain(3), n)
-
-    check_session(session, compile=compile_)
+@session(compile="compile_")
+def test_other_values_of_a_constant_made_inside(compile):
+    k = [1]
+    f = compile(lambda x, n: x * torch.tensor([n, 2, 3], device=x.device))
+    for n in (1, 4, 1):
+        k[0] = n
+        yield f(plain(3), n)
 
 
 def test_conj_and_neg_bits_appear(compile_):

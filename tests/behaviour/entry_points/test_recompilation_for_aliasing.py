@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.behaviour.entry_points.common import write_first
-from tests.behaviour.harness import Given, check, check_session, given, leaf, one_of, plain, through_dynamo
+from tests.behaviour.harness import Given, check, given, leaf, one_of, plain, session, through_dynamo
 
 
 @pytest.fixture(params=[None, through_dynamo], ids=["aot_function", "torch.compile"])
@@ -114,22 +114,20 @@ def test_a_base_and_a_view_in_another_order(function, compile_):
     check(function, base_first, view_first, apart, compile=compile_)
 
 
-def test_an_alias_in_a_closure_appears_and_moves(compile_):
-    def session(compile):
-        base = plain(6)
-        held = [base[:3]]
+@session(compile="compile_")
+def test_an_alias_in_a_closure_appears_and_moves(compile):
+    base = plain(6)
+    held = [base[:3]]
 
-        def f(x):
-            x.mul_(2)
-            return held[0] * 3, x * 1
+    def f(x):
+        x.mul_(2)
+        return held[0] * 3, x * 1
 
-        compiled = compile(f)
-        yield compiled(plain(3)), base
-        yield compiled(base[1:4]), base
-        yield compiled(base[2:5]), base
-        yield compiled(base[:3]), base
-
-    check_session(session, compile=compile_)
+    compiled = compile(f)
+    yield compiled(plain(3)), base
+    yield compiled(base[1:4]), base
+    yield compiled(base[2:5]), base
+    yield compiled(base[:3]), base
 
 
 def test_the_third_of_three_aliases_moves(compile_):

@@ -14,17 +14,7 @@ from torch import nn
 
 from aotcheck.autograd import dynamo
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import (
-    Recorder,
-    attempt_later,
-    check,
-    check_session,
-    given,
-    leaf,
-    plain,
-    session,
-    through_dynamo,
-)
+from tests.behaviour.harness import Recorder, attempt_later, check, given, leaf, plain, session, through_dynamo
 from tests.behaviour.shared import REASON
 
 
@@ -89,7 +79,8 @@ def test_mutations_through_torch_compile_reach_the_arguments(fresh_dynamo):
     check(f, lambda: given(plain(2, 3), plain(2, 3, seed=1)), compile=fresh_dynamo)
 
 
-def test_a_view_that_crosses_a_graph_break_stays_a_view(fresh_dynamo):
+@session(compile="fresh_dynamo")
+def test_a_view_that_crosses_a_graph_break_stays_a_view(compile):
     def f(x):
         v = torch.ones_like(x)[1:]
         torch._dynamo.graph_break()
@@ -98,13 +89,10 @@ def test_a_view_that_crosses_a_graph_break_stays_a_view(fresh_dynamo):
         v.mul_(x)
         return v
 
-    def session(compile):
-        x = leaf(3)
-        v = compile(f)(x)
-        yield v
-        yield attempt_later(lambda: v.sum().backward()), x
-
-    check_session(session, compile=fresh_dynamo)
+    x = leaf(3)
+    v = compile(f)(x)
+    yield v
+    yield attempt_later(lambda: v.sum().backward()), x
 
 
 def test_a_second_call_with_another_shape_through_torch_compile_is_right(fresh_dynamo):

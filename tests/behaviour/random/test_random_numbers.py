@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import backward, check, given, leaf, plain, session
 from tests.behaviour.shared import AROUND, ENTRIES
 
 
@@ -203,17 +203,15 @@ def _in_parts(x):
 
 
 @every_entry
-def test_every_entry_draws_eagers_random_numbers(entry):
-    def session(compile):
-        compiled = compile(_in_parts)
-        for _ in range(2):
-            x = leaf(4, 3)
-            y = compiled(x)
-            z = torch.rand(2)
-            backward([y])
-            yield x, y, z, torch.rand(2)
-
-    check_session(session, compile=entry, rtol=1e-6)
+@session(compile="entry", rtol=1e-6)
+def test_every_entry_draws_eagers_random_numbers(compile):
+    compiled = compile(_in_parts)
+    for _ in range(2):
+        x = leaf(4, 3)
+        y = compiled(x)
+        z = torch.rand(2)
+        backward([y])
+        yield x, y, z, torch.rand(2)
 
 
 @session
