@@ -1,4 +1,4 @@
-"""Processes that run programs and may die of it: how they start, what they may take, how their end is told.
+"""Processes that run programs and may die: how they start, their limits, and how their end is described.
 
 Note [Exit status 0]
     A program may call ``os._exit(0)``. To a pool, exit status 0 says that a worker was sent home, and the task that the

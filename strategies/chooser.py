@@ -1,4 +1,4 @@
-"""Draws, as cheap as Hypothesis allows and independent of what else is imported.
+"""Draws values, as cheaply as Hypothesis allows and independent of what else is imported.
 
 Note [Same programs everywhere]
     Hypothesis mixes constants that it finds in the source of local modules into integer draws, so a draw from

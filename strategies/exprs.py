@@ -1,4 +1,4 @@
-"""Expressions for values, and what shapes and dtypes have to do with each other."""
+"""Expressions for values, and the relations between shapes and dtypes."""
 
 from __future__ import annotations
 

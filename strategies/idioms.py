@@ -1,4 +1,4 @@
-"""Short sequences of statements that mean something together; drawn one by one they would hardly ever meet.
+"""Short sequences of statements that people write together, and that single draws would hardly ever produce.
 
 Each takes a chooser and a state, tries its statements, and keeps those that run; an idiom that finds nothing to work
 with raises :class:`Impossible`.

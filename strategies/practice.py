@@ -1,4 +1,4 @@
-"""How real programs are made: a batch and parameters as arguments, calls in a loop that trains, what is done in it.
+"""Programs as people train: a batch and parameters as arguments, and calls in a training loop.
 
 Which of it a program has is drawn by the shares of a :class:`strategies.profile.Usage`.
 """

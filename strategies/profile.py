@@ -1,4 +1,4 @@
-"""What a stream of programs looks like: sizes and shares, and what is drawn at all."""
+"""A profile: the sizes and shares of a stream of programs, and which features are drawn at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``realistic()``: programs as people write them, drawn by a table of how often what occurs in real models.
+"""``realistic()``: programs as people write them, drawn by a table of frequencies in real models.
 
 ``python -m tools.idiom_table`` makes the table (strategies/realistic.json).
 """

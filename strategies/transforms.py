@@ -1,4 +1,4 @@
-"""Calls under a transform of ``torch.func``: the caller has the function vectorized or differentiated."""
+"""Calls under a transform of ``torch.func``: the caller vectorizes or differentiates the function."""
 
 from __future__ import annotations
 

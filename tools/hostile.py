@@ -1,4 +1,4 @@
-"""Ten thousand files from strangers who mean harm: each is turned down with one line, and nothing of any of them runs.
+"""Ten thousand malicious files: each is rejected with one line, and nothing in any of them runs.
 
 Run as ``python -m tools.hostile``. A file is a program of the corpus with an attack put in somewhere, or spoilt at
 random. An attack leaves a trap file if it ever runs. What is still a program after a random change is not run either.

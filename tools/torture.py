@@ -1,4 +1,4 @@
-"""A campaign whose workers are killed at random, and whose supervisor is killed too: what it finds all the same.
+"""A campaign whose workers and supervisor are killed at random, and what the campaign finds nevertheless.
 
 Run as ``python -m tools.torture``: 5,000 programs, some of which crash, hang or come out wrong by plan, on a backend
 that does nothing else. Every few seconds a worker gets SIGKILL, twice the supervisor does, and the run is resumed. At

@@ -1,4 +1,4 @@
-"""A new user's first evening: an empty folder, only the wheel and one torch, and everything planted there is found.
+"""A new user's first evening: an empty folder, the wheel and one torch; every planted bug must be found.
 
 Run as ``python -m tools.wheel_trial --torch 2.15.0``. It builds the wheel, makes an environment with uv, and writes a
 project: a wrapper subclass and custom ops, streams that draw them, and backends with one bug each (an op of torch's,

@@ -1,4 +1,4 @@
-"""What a backend is, what it may promise, and what it is allowed to do otherwise than eager."""
+"""A backend: its name, its promises, and where it may differ from eager."""
 
 from __future__ import annotations
 

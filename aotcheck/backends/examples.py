@@ -1,4 +1,4 @@
-"""Backends that compile from example inputs: they look at what a function does with one set of arguments."""
+"""Backends that compile from example inputs: they trace a function with one set of arguments."""
 
 from __future__ import annotations
 

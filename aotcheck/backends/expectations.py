@@ -1,4 +1,4 @@
-"""What a run does not expect of a backend: one value that travels beside the backend's name.
+"""What a run does not expect of a backend: one value, passed along with the backend's name.
 
 The command line makes it, ``resolve`` folds it into the backend, run.jsonl and the headers of findings hold it.
 """

@@ -1,4 +1,4 @@
-"""Other people's compilers: each an adapter of some ten lines, and what it does not promise.
+"""Adapters of some ten lines for other people's compilers, with the promises that each does not give.
 
 Packages that are missing are named with the extra that has them.
 """

@@ -1,4 +1,4 @@
-"""Functions over functions, for backends that take more than a line."""
+"""Helpers for backends that take more than one line."""
 
 from __future__ import annotations
 

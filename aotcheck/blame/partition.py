@@ -1,4 +1,4 @@
-"""The rung of the partition: the graphs as they were cut, against the trace that they were cut from."""
+"""The rung of the partition: the forward and backward graphs against the trace that they were cut from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a program that the ladder looks into."""
+"""Runs of a program, with what the ladder needs to see of them."""
 
 from __future__ import annotations
 

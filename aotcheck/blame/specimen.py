@@ -1,4 +1,4 @@
-"""One call of a program, compiled anew and taken apart: all that the ladder knows of the AOT autograd's inside.
+"""One call of a program, compiled again and taken apart. Only this module knows the inside of the AOT autograd.
 
 Note [Specimens]
 A specimen is made when the call is about to run. The caller's storages are copied then, so that the trace, the joint

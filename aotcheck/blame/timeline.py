@@ -1,4 +1,4 @@
-"""Which step of a record is wrong: what one fact of one tensor is after each step of the call.
+"""Finds the wrong step of a record: follows one fact of one tensor through the steps of the call.
 
 Note [Timeline]
 The runtime is generated straight-line code, one line per step. The call is made again with a look at the tensor that

@@ -1,4 +1,4 @@
-"""The rung of the trace: what it says of the call's tensors, against eager."""
+"""The rung of the trace: the tensors of the call as the trace describes them, against eager's."""
 
 from __future__ import annotations
 

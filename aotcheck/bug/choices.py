@@ -1,4 +1,4 @@
-"""Where a script may be written in several ways: from the one that a person would choose to the one that is exact."""
+"""The ways in which a script may be written, from the one that a person would choose to the exact one."""
 
 from __future__ import annotations
 

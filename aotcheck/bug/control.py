@@ -1,4 +1,4 @@
-"""A control: lines of a script without which eager and the backend agree."""
+"""Controls: finds lines of a script without which eager and the backend agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report in Markdown, as it is posted to the tracker of whoever makes the backend."""
+"""Writes the report in Markdown that a user posts to the backend's issue tracker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a program that differs to a script that shows it: ways of writing it are tried, in processes of their own."""
+"""Makes a script of plain torch that shows a program's difference: tries several ways of writing it, in processes of
+their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that a person would give: ``x`` and ``y`` for parameters and for the tensors that are passed as them."""
+"""Names that a person would choose: ``x`` and ``y`` for parameters and for the tensors that are passed as them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a call's arguments that a function must not mind, or must mind as eager does."""
+"""Changes of a call's arguments after which a function must still do what eager does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check in worker processes: a function that crashes or hangs takes nothing with it but its variation.
+"""Runs a check in worker processes: a crash or a hang ends one variation and not the check.
 
 The function, its arguments and the backend are told by name, since workers import them themselves.
 """

@@ -1,4 +1,4 @@
-"""Silence around compilers, which log a page for each function that they fail on."""
+"""Silences compilers, which log a page for each function that they fail on."""
 
 from __future__ import annotations
 

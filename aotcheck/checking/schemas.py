@@ -1,4 +1,4 @@
-"""Custom ops whose schemas lie: they write an argument, or return memory of one, and say that they do not.
+"""Finds custom ops with wrong schemas: ops that write an argument, or return its memory, and do not declare it.
 
 A compiler believes schemas. What it then does otherwise than eager is the op's fault, so the op is named.
 """

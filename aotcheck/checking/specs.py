@@ -1,4 +1,4 @@
-"""A function and its arguments as texts: how the command line names them, and how worker processes are told."""
+"""A function and its arguments as text, for the command line and for worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What standard output cannot do: take a character that its encoding lacks, or be read when nobody reads."""
+"""Keeps commands alive when standard output cannot encode a character or nobody reads it any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any failing program reduced to the least that still fails the same way.
+"""Reduces a failing program to a smallest program that still fails the same way.
 
 :func:`minimize` asks a predicate in this process; :class:`Reduction` runs candidates on a backend in worker processes,
 where a crash or a hang is an outcome like any other.

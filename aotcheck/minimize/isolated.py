@@ -1,4 +1,4 @@
-"""Candidates judged in processes that may die: a crash or a hang is an outcome with a key of its own."""
+"""Judges candidates in processes that may die: a crash or a hang is an outcome with a key of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker says of one program: the coarse key of what it shows, and how eager behaved.
+"""A worker's answer about one program: the coarse key of its difference, and how eager behaved.
 
 Note [Valid candidates]
     A candidate that fails under the same key is worth nothing if eager itself no longer gives it a well-defined

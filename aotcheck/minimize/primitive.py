@@ -1,4 +1,4 @@
-"""The ops that a program comes down to, each as a program of its own.
+"""Splits a program into the ops that it is made of, each as a program of its own.
 
 Note [Primitives]
     A backend that gets one op wrong is found through whatever calls that op: a subscript that is written, a linear

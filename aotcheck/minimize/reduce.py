@@ -1,4 +1,4 @@
-"""The fixpoint: passes in turn until none of them finds anything simpler that still fails."""
+"""The fixpoint of minimizing: passes run in turn until none of them finds a simpler program that still fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracles: small functions from a pair of observations to differences."""
+"""The oracles: each is a small function that takes two observations and yields their differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program needs of a backend: promises without which it cannot be judged at all, read off a run of eager.
+"""The promises that a program needs of a backend to be judged at all, read off a run of eager.
 
 Note [Needs]
     A dispatch mode watches the function in eager: the arguments, what each op makes or writes, the results. So what a

@@ -1,4 +1,4 @@
-"""What of a program's calls a backend can be asked to make, by what it promises."""
+"""The part of a program's calls that a backend can be asked to make, given its promises."""
 
 from __future__ import annotations
 

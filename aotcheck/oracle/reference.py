@@ -1,4 +1,4 @@
-"""What eager does with a program, and all that it takes to judge another run of it by that."""
+"""Eager's run of a program, and everything that is needed to judge another run by eager's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything observable at one moment, copied so that what happens next cannot change it.
+"""A copy of everything observable at one moment, so that later steps cannot change what was seen.
 
 Storages and objects are named by the first place that shows them, in an order that is the same for every run of a
 program: two runs then have the same sharing iff the names are equal, and a difference says who shares with whom.

@@ -1,4 +1,5 @@
-"""Memory that eager leaves uninitialized, filled on purpose so that two runs show which results depend on it.
+"""Memory that eager leaves uninitialized. The runs fill the memory with known values, so a result that depends on it
+shows.
 
 Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there, and some losses leave
 it behind their result. A program may read it, and then neither eager's nor the compiled result means anything, but

@@ -1,4 +1,4 @@
-"""One program on one backend, judged."""
+"""The verdict on one program and one backend."""
 
 from __future__ import annotations
 

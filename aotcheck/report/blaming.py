@@ -1,4 +1,4 @@
-"""What a ladder came to, on one screen."""
+"""Shows the result of a ladder on one screen."""
 
 from __future__ import annotations
 

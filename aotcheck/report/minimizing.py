@@ -1,4 +1,4 @@
-"""The live display of a minimization, and what it came to."""
+"""The live display of a minimization, and its result."""
 
 from __future__ import annotations
 

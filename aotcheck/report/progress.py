@@ -1,4 +1,4 @@
-"""Bars with an estimate of the time left, for whatever takes long; gone at the end, and nothing without a terminal."""
+"""Progress bars with an estimate of the time left; they vanish at the end, and without a terminal there are none."""
 
 from __future__ import annotations
 

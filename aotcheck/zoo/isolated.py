@@ -1,4 +1,4 @@
-"""Models judged in worker processes, one each: a crash or a hang is an outcome, and takes nothing with it."""
+"""Judges each model in a worker process of its own: a crash or a hang is the outcome of that model alone."""
 
 from __future__ import annotations
 

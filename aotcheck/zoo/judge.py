@@ -1,4 +1,4 @@
-"""A model judged on a backend: whether its steps are as eager's, and what became of them if they are not."""
+"""Judges a model on a backend: whether its steps are eager's, and how they differ if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model of the zoo is: data that says what is built, what is compiled and what a step does with it.
+"""A model of the zoo as data: how it is built, what is compiled, and what a step does.
 
 A model is a function that builds a :class:`Program` from a fixed seed: modules, optimizers, batches. The program names
 one *target*, the module or function that a backend compiles once, and a *step* that calls the compiled target and does

@@ -1,4 +1,4 @@
-"""What the steps of most models have in common: a loss, a backward, an optimizer."""
+"""The parts that the steps of most models share: a loss, a backward, an optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model run step by step, everything observable looked at after each step.
+"""Runs a model step by step, and observes everything after each step.
 
 The observations are the oracle's own (:mod:`aotcheck.oracle`): state and batch are a call's inputs, what the step
 returns are its outputs. So values, gradients, dtypes, strides, aliasing, generators and global state are compared as

@@ -1,4 +1,4 @@
-"""The bugs that a corpus holds, as campaigns and replays want to know them."""
+"""The bugs of a corpus, in the form that campaigns and replays need."""
 
 from __future__ import annotations
 

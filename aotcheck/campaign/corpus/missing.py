@@ -1,4 +1,4 @@
-"""What a run found that no corpus file shows.
+"""Findings of a run that no corpus file shows.
 
 Note [Covered]
     A corpus covers a coarse key of a backend if a file has it in its ``keys`` for that backend. One key may have

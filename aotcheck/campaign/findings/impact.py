@@ -1,4 +1,4 @@
-"""What a difference does to a program that has it, the gravest first."""
+"""The effect of a difference on a user's program, the gravest first."""
 
 from __future__ import annotations
 

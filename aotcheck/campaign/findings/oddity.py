@@ -1,4 +1,4 @@
-"""How unlikely it is that somebody writes such a program.
+"""How unlikely it is that somebody writes a given program.
 
 Note [Oddity]
     There is no count of what people write, so oddity is a guess that is read off the program alone: each thing that few

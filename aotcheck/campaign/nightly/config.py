@@ -1,4 +1,4 @@
-"""What ``nightly.toml`` says: which backends run, for how long, and with what."""
+"""The content of ``nightly.toml``: which backends run, for how long, and with which options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nights have told: each signature new once, afterwards known, fixed when it agrees again, flaky when it wavers.
+"""The signatures that earlier nights reported: each is new once, then known, fixed when it agrees again, or flaky.
 
 Note [Remembered signatures]
     A signature that the corpus does not have is remembered from the night on which it is found: a line in

@@ -1,4 +1,4 @@
-"""What a run that was broken off has done already, read from its own events."""
+"""The part of an interrupted run that is done, read from the run's own events."""
 
 from __future__ import annotations
 

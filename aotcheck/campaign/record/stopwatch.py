@@ -1,4 +1,4 @@
-"""How long a run takes, read off the times of its events: the same on the console, in reports and after --resume."""
+"""The duration of a run, read off the times of its events: the same on the console, in reports and after --resume."""
 
 from __future__ import annotations
 

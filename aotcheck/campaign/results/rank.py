@@ -1,4 +1,4 @@
-"""In which order findings are told: that in which a maintainer of the backend would want them.
+"""The order in which findings are reported: the order that a maintainer of the backend would choose.
 
 Note [Rank]
     First by what the difference does to somebody's program (:class:`Impact`); then a program that eager refuses comes

@@ -1,4 +1,4 @@
-"""What fuzzing a backend came to, as data: what is left of a campaign once it is over."""
+"""The result of fuzzing a backend, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend shares with a baseline is told apart from its own differences, and is no finding.
+"""Separates the differences that a backend shares with a baseline, which are no findings, from its own.
 
 Note [Baselines]
     A backend that is built on another one has that one's bugs too. So a program that differs on the backend is run on

@@ -1,4 +1,4 @@
-"""Blocks shared out among processes that know nothing of each other but a folder: none is run twice, one deadline."""
+"""Divides blocks among processes that share only a folder: no block runs twice, and all have one deadline."""
 
 from __future__ import annotations
 

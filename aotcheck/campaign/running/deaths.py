@@ -1,4 +1,4 @@
-"""Workers that died: which program did it, and what is written down about that.
+"""Workers that died: which program killed them, and the finding that is written.
 
 Note [Suspects]
     A worker that is gone may have died of the program that it ran, or somebody else may have killed it: the system for

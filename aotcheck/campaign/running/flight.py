@@ -1,4 +1,4 @@
-"""A block in flight: what its worker has told so far, and whether it still may go on."""
+"""A block in progress: what its worker has reported so far, and whether the worker may go on."""
 
 from __future__ import annotations
 

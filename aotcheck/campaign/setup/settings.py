@@ -1,4 +1,4 @@
-"""What a campaign is told."""
+"""The settings of a campaign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the caller passes: arguments and how they are built."""
+"""A pass over the caller's arguments and how they are built."""
 
 from __future__ import annotations
 

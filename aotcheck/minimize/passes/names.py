@@ -1,4 +1,4 @@
-"""Names: statements that read what was there before, and canonical names in the end."""
+"""A pass over names: statements read earlier names, and all names are canonical in the end."""
 
 from __future__ import annotations
 

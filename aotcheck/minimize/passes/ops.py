@@ -1,4 +1,4 @@
-"""Op calls: simpler ops, fewer arguments, simpler constants."""
+"""A pass over op calls: simpler ops, fewer arguments, simpler constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the function returns."""
+"""A pass over what the function returns."""
 
 from __future__ import annotations
 

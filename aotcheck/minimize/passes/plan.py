@@ -1,4 +1,4 @@
-"""What the caller does: calls, their steps, and whether they share inputs."""
+"""A pass over what the caller does: calls, their steps, and whether they share inputs."""
 
 from __future__ import annotations
 

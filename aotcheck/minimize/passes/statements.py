@@ -1,4 +1,4 @@
-"""The body: statements taken out alone, in chunks and in pairs; contexts taken off."""
+"""A pass over the body: removes statements alone, in chunks and in pairs, and removes contexts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors of the inputs: plainer, smaller, of simpler dtypes and values."""
+"""A pass over the tensors of the inputs: plainer, smaller, of simpler dtypes and values."""
 
 from __future__ import annotations
 
