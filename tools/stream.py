@@ -93,7 +93,7 @@ def main() -> None:
         for kind, names in named.items():
             counts[kind][0].update(set(names))
             counts[kind][1].update(names)
-        counts["feature"][0].update(feature.value for feature in difficulty(program))
+        counts["feature"][0].update(feature.name.lower() for feature in difficulty(program))
         not_asked = refused(program)
         counts["not asked of the compiler"][0].update(not_asked | ({"any of these"} if not_asked else set()))
     for kind, (in_programs, in_statements) in counts.items():

@@ -22,7 +22,7 @@ from aotcheck.oracle.undefined import PLAIN, FillUndefined
 from aotcheck.program import Feature, GradMode, Program, difficulty
 from aotcheck.program.called.objects import attributes
 from aotcheck.program.ops.subclasses import held
-from aotcheck.program.vocabulary.features import tensors_in
+from aotcheck.program.vocabulary.dry_run import tensors_in
 
 __all__ = ["JUDGED_WHOLE", "Watch", "needs"]
 

@@ -45,7 +45,7 @@ def floors_by(spec: str) -> dict[str, float]:
     if unknown := set(said).difference(Feature.__members__):
         names = ", ".join(sorted(map(str, unknown)))
         raise SettingsError(f"FLOORS of '{module}' gives '{attribute}' what is no feature: {names}")
-    return {str(feature): float(least) for feature, least in said.items()}
+    return {feature: float(least) for feature, least in said.items()}
 
 
 def inspection_by(spec: str, default: str) -> str:

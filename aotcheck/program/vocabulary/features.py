@@ -1,445 +1,78 @@
-"""What a program exercises: static features, and those that show in an eager dry run."""
+"""What makes a program worth running: named sets of traits, of which floors say how many programs are to have one."""
 
 from __future__ import annotations
 
-import ctypes
-import warnings
-from collections import OrderedDict
-from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
-from enum import StrEnum, auto
-from typing import Any
-
-import torch
-
-from aotcheck._torch import pytree
-from aotcheck.program.called.objects import attributes
-from aotcheck.program.data.model import (
-    Around,
-    Backward,
-    Block,
-    Call,
-    Context,
-    Fill,
-    GradMode,
-    Graph,
-    Hook,
-    Of,
-    OpCall,
-    Program,
-    Site,
-    Statement,
-    Step,
-    Way,
-    flat_calls,
-)
-from aotcheck.program.ops.registry import Group, Op, Work, find
-from aotcheck.program.ops.subclasses import leaves
-from aotcheck.program.running.build import BuiltCall, Scene, around, build_call, forget, perform, scene_of
-from aotcheck.program.running.interpret import context_of, evaluate
-from aotcheck.program.running.memory import Saved, address, execute_definite
-from aotcheck.program.vocabulary import noticed, traits
-
-__all__ = ["DryRun", "Feature", "difficulty", "exact", "groups", "prints", "remember", "traits_of"]
-
-
-class Feature(StrEnum):
-    """Something that makes a program worth running."""
-
-    MUTATES_INPUT = auto()
-    METADATA_MUTATION = auto()
-    INPUTS_SHARE_STORAGE = auto()
-    RETURNS_ALIAS = auto()
-    RETURNS_INPUT = auto()
-    SECOND_CALL = auto()
-    SECOND_CALL_OTHER_KEY = auto()
-    EAGER_REFUSES = auto()
-    BACKWARD = auto()
-    BACKWARD_REFUSED = auto()
-    SEVERAL_BACKWARDS = auto()
-    DOUBLE_BACKWARD = auto()
-    THIRD_DERIVATIVE = auto()
-    MANY_BACKWARDS = auto()  # several, or a double one
-    RETURNED_GRADIENT = auto()
-    CHOSEN_INPUTS = auto()
-    ODD_COTANGENT = auto()
-    WRITE_BEFORE_BACKWARD = auto()
-    HOOK = auto()
-    INTERLEAVED_CALLS = auto()
-    CONTEXT_AROUND_CALL = auto()
-    CONTEXT_AROUND_BACKWARD = auto()
-    SET_OR_RESIZE = auto()
-    USES_RNG = auto()
-    INEXACT = auto()
-    MAY_BE_UNDEFINED = auto()
-    GRAD_MODE_BLOCK = auto()
-    DATA_ASSIGNED = auto()  # from here on seen by aotcheck.program.vocabulary.noticed
-    SWAPPED = auto()
-    STORAGE_RESIZED = auto()
-    CUSTOM_FUNCTION = auto()
-    CONTAINER_WRITTEN = auto()
-    AUTOGRAD_INSIDE = auto()
-    MODULE_CALLED = auto()
-    OUT_ARGUMENT = auto()
-    OUT_RESIZED = auto()
-    INFERENCE_BLOCK = auto()
-    INFERENCE_CALL = auto()
-    INFERENCE_INPUT = auto()
-    FREED_INPUT = auto()
-    INPUTS_READ_BITS_OTHERWISE = auto()
-    EXPANDED_INPUT = auto()
-    PARAMETERS_OF_ONE_BUFFER = auto()
-    FOREACH_TWICE = auto()
-    FOREACH_ALIAS = auto()
-    EXPANDED_WRITE = auto()
-    DUPLICATE_INDICES = auto()
-    BEYOND_THE_VIEW = auto()
-    RETURNS_ONE_OBJECT_TWICE = auto()
-    RETURNS_CONTAINER_OF_CALLER = auto()
-    RETURNS_INFERENCE_TENSOR = auto()
-    RETURNS_FREED = auto()
-    SUBCLASS = auto()
-    COMPLEX_NUMBER = auto()  # one that is no tensor
-
-
-def _overloads(program: Program) -> list[Op]:
-    made = [c.path for c in flat_calls(program.body)]
-    for call in program.calls:
-        made += [c.path for c in flat_calls(call.inputs.derived)] if call.inputs else []
-    return [op for path in dict.fromkeys(made) for op in find(path)]
-
-
-def groups(program: Program) -> frozenset[Group]:
-    """The groups of the body's ops."""
-    return frozenset(find(c.path)[0].group for c in flat_calls(program.body))
-
-
-def prints(program: Program) -> bool:
-    """Whether something in the body prints."""
-    return any(op.prints for op in _overloads(program))
-
-
-def exact(program: Program) -> bool:
-    """Whether every op is exact on small integers and nothing casts, so that outcomes are compared bitwise."""
-    casts = any(map(_casts, program.calls)) or Context.AUTOCAST in noticed.contexts(program)
-    return not casts and all(op.work is Work.EXACT for op in _overloads(program))
-
-
-def _casts(call: Call) -> bool:
-    """Whether autocast is on around a call or a backward."""
-    backwards = (step for step in call.steps if isinstance(step, Backward))
-    return any(Around.AUTOCAST in around for around in (call.around, *(step.around for step in backwards)))
-
-
-def _static(program: Program) -> set[Feature]:
-    found = set[Feature]()
-    overloads = _overloads(program)
-    if any(op.group is Group.SET or "resize_" in op.path for op in overloads):
-        found.add(Feature.SET_OR_RESIZE)
-    if any(op.group is Group.RNG for op in overloads):
-        found.add(Feature.USES_RNG)
-    if any(op.undefined for op in overloads):
-        found.add(Feature.MAY_BE_UNDEFINED)
-    if not exact(program):
-        found.add(Feature.INEXACT)
-    if any(isinstance(s, Block) for s in program.body):
-        found.add(Feature.GRAD_MODE_BLOCK)
-    found.update(map(Feature, noticed.in_source(program)))
-    return found
-
-
-def tensors_in(tree: object) -> list[torch.Tensor]:
-    """The tensors of a pytree, in order."""
-    leaves = (inner for leaf in pytree.tree_leaves(tree) for inner in pytree.tree_leaves(attributes(leaf)))
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def _geometry(t: torch.Tensor) -> tuple[object, ...]:
-    return t.dtype, tuple(t.shape), t.stride(), t.storage_offset(), t.requires_grad
-
-
-def _is_leaf(t: torch.Tensor) -> bool | None:
-    try:
-        return t.is_leaf
-    except Exception:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
-        return None
-
-
-def _history(t: torch.Tensor) -> object:
-    try:
-        return t.grad_fn
-    except Exception:
-        return None
-
-
-def _bytes(t: torch.Tensor) -> tuple[int, bytes]:
-    stores = [x.untyped_storage() for x in leaves(t)]
-    return address(t), b"".join(ctypes.string_at(s.data_ptr(), s.nbytes()) if s.nbytes() else b"" for s in stores)
-
-
-def _shares(t: torch.Tensor, others: list[torch.Tensor]) -> bool:
-    pointer = address(t)
-    return pointer != 0 and any(address(o) == pointer for o in others)
-
-
-def key_of(built: BuiltCall, call: Call) -> tuple[object, ...]:
-    """What of a call a specialization depends on: geometry, flags, identity, aliasing, grad mode."""
-    tensors = tensors_in(built.args)
-    first = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
-    storage = {address(t): i for i, t in reversed(list(enumerate(tensors)))}
-    rows = tuple((*_geometry(t), _is_leaf(t), t.is_conj(), first[id(t)], storage[address(t)]) for t in tensors)
-    return call.grad_mode, call.around, rows
-
-
-class DryRun:
-    """A program's calls made one by one in eager, features noted on the way.
-
-    Hooks are called around each op call, those inside blocks included; they may raise to give up.
-
-    Attributes:
-        unwritten: for each backward, by call and step, which of the inputs it may be with respect to have the history
-            with which they were passed.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.found = _static(program)
-        self.traits: set[str] = set()
-        self.first_key: traits.Key = ()
-        self.index = 0
-        self.previous: BuiltCall | None = None
-        self.keys: list[tuple[object, ...]] = []
-        self.saved = Saved()
-        self.scenes: list[Scene] = []
-        self.histories: dict[int, object] = {}
-        self.unwritten: dict[tuple[int, int], tuple[int, ...]] = {}
-        self.at = 0
-        self.hooks: list[list[torch.Tensor | None]] = []
-        self.writes: set[int] = set()
-        self.backwards = self.doubles = 0
-        self.broken = False
-
-    def before_statement(self, call: OpCall, env: dict[str, Any]) -> None:
-        """Hook for subclasses."""
-
-    def on_statement(self, call: OpCall, env: dict[str, Any]) -> None:
-        """Hook for subclasses."""
-
-    def on_error(self, error: Exception) -> None:
-        """Hook for subclasses: the body or a backward raised."""
-
-    def on_gradients(self, gradients: list[torch.Tensor]) -> None:
-        """Hook for subclasses: what a backward gave."""
-
-    def run(self) -> frozenset[Feature]:
-        """Make every call."""
-        try:
-            for index, call in enumerate(self.program.calls):
-                self.call(index, call)
-        finally:
-            forget(self.scenes)  # a gradient with a history and the leaf whose it is hold each other
-        return frozenset(self.found)
-
-    def call(self, index: int, call: Call) -> None:
-        """Make one call and its steps."""
-        self.index = index
-        built = self.previous = build_call(self.program, index, previous=self.previous)
-        scene = scene_of(built)
-        self.scenes.append(scene)
-        self.histories.update((id(t), _history(t)) for t in scene.inputs.values())
-        torch.default_generator.manual_seed(0)  # of all devices: 50 times slower, and keeps a stack trace each time
-        for step in call.before:
-            self.step(step, scene)
-        raised = self.forward(call, built, scene)
-        for self.at, step in enumerate(call.steps):
-            ago = step.calls_ago if isinstance(step, Backward) else 0
-            if ago < len(self.scenes) and (ago or not raised):
-                self.step(step, self.scenes[-1 - ago], ago)
-
-    def forward(self, call: Call, built: BuiltCall, scene: Scene) -> bool:
-        """Make the call itself; whether it raised."""
-        key = key_of(built, call)
-        if self.index:
-            self.found.add(Feature.SECOND_CALL)
-            if key not in self.keys:
-                self.found.add(Feature.SECOND_CALL_OTHER_KEY)
-        if call.around or call.grad_mode is GradMode.INFERENCE:
-            self.found.add(Feature.CONTEXT_AROUND_CALL)
-        self.keys.append(key)
-        self.note_call(built, call)
-        inputs = tensors_in(built.args)
-        if any(_shares(t, inputs[:i]) for i, t in enumerate(inputs)):
-            self.found.add(Feature.INPUTS_SHARE_STORAGE)
-        self.found.update(map(Feature, noticed.around(built.named)))
-        before = {name: (_geometry(t), _bytes(t)) for name, t in built.named.items()}
-        env: dict[str, Any] = dict(zip(self.program.params, built.args, strict=True))
-        outputs: list[torch.Tensor] = []
-        raised = False
-        try:
-            with around(call, _CPU):
-                self.statements(self.program.body, env)
-                result = evaluate(self.program.outputs, env)
-            scene.returned(result)
-            outputs = tensors_in(result)
-            self.found.update(map(Feature, noticed.when_returned(result, built.args)))
-            self.traits.update(traits.of_result(result, built.args))
-        except _expected() as e:
-            raised = True
-            self.found.add(Feature.EAGER_REFUSES)
-            self.traits.add("end:refused")
-            self.on_error(e)
-        for name, t in built.named.items():
-            geometry, data = before[name]
-            if geometry != _geometry(t):
-                self.found |= {Feature.METADATA_MUTATION, Feature.MUTATES_INPUT}
-                self.traits.add("end:metadata-changed")
-            if data[1] != _bytes(t)[1]:
-                self.found.add(Feature.MUTATES_INPUT)
-                self.traits.add("end:mutated")
-        if any(_shares(t, [*inputs, *outputs[:i]]) for i, t in enumerate(outputs)):
-            self.found.add(Feature.RETURNS_ALIAS)
-        if any(t is u for t in outputs for u in inputs):
-            self.found.add(Feature.RETURNS_INPUT)
-        return raised
-
-    def note_call(self, built: BuiltCall, call: Call) -> None:
-        """The traits of a call that is about to be made."""
-        self.traits.update(traits.of_inputs(built.args, built.named))
-        self.traits.update(traits.of_call(self.program, self.index))
-        key = traits.key_of(built.args)
-        if not self.index:
-            self.first_key = key
-        elif call.inputs is not None:
-            self.traits.update(traits.of_further_call(self.first_key, key))
-
-    def statements(self, body: tuple[Statement, ...], env: dict[str, Any]) -> None:
-        """Run a body, blocks opened."""
-        for statement in body:
-            if isinstance(statement, Block):
-                with context_of(statement.context):
-                    self.statements(statement.body, env)
-                self.traits.add(traits.of_block(statement.context))
-            else:
-                self.before_statement(statement, env)
-                sizes = noticed.out_sizes(statement, env)
-                self.found.update(map(Feature, noticed.before(statement, env)))
-                execute_definite(statement, env)
-                self.traits.add(traits.of_statement(statement))
-                self.saved.note(statement, env)
-                self.found.update(map(Feature, noticed.after(statement, env, sizes)))
-                self.on_statement(statement, env)
-
-    def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
-        """Make one step."""
-        if isinstance(step, Backward):
-            if not self.broken and step.roots and differentiable(scene):
-                self.backward(step, scene, ago)
-            return
-        if scene.side(step.site.value)[step.index :]:
-            self.traits.update(traits.of_step(step))
-        if isinstance(step, Hook):
-            self.found.add(Feature.HOOK)
-        elif step.site is not Site.GRADIENT:
-            self.writes.add(id(scene))
-        with suppress(*_expected()), redirect_stdout(None):
-            perform(step, scene, self.hooks, _CPU)
-
-    def backward(self, step: Backward, scene: Scene, ago: int) -> None:
-        """Make a backward; a feature if it has something to do."""
-        asked = [t for t in scene.wanted() if t.requires_grad]
-        self.unwritten[self.index, self.at] = tuple(
-            k for k, t in enumerate(asked) if _history(t) is self.histories.get(id(t))
-        )
-        with suppress(*_expected()):  # a view whose history autograd refuses
-            if scene.roots(step.of.value):
-                self.note(step, scene, ago)
-        try:
-            with redirect_stdout(None):
-                perform(step, scene, self.hooks, _CPU)
-        except _expected() as e:
-            self.found.add(Feature.BACKWARD_REFUSED)
-            self.traits.add("end:backward-refused")
-            self.on_error(e)
-            forget(self.scenes)
-            self.broken = self.broken or step.graph in (Graph.FREED, Graph.CREATED_FREED)
-        self.on_gradients([g for g in (*scene.results, *scene.side("gradient")) if g is not None])
-
-    def note(self, step: Backward, scene: Scene, ago: int) -> None:
-        """The features of a backward that is about to be made."""
-        self.backwards += 1
-        found, double = self.found, step.of is not Of.OUTPUTS
-        self.traits.update(traits.of_backward(step, self.backwards > 1, id(scene) in self.writes))
-        found.add(Feature.BACKWARD)
-        if self.backwards > 1:
-            found |= {Feature.SEVERAL_BACKWARDS, Feature.MANY_BACKWARDS}
-        if double:
-            found |= {Feature.DOUBLE_BACKWARD, Feature.MANY_BACKWARDS}
-            self.doubles += 1
-            if self.doubles > 1 and Feature.RETURNED_GRADIENT in found:
-                found.add(Feature.THIRD_DERIVATIVE)
-        if step.way is not Way.ACCUMULATE:
-            found.add(Feature.RETURNED_GRADIENT)
-        if step.inputs is not None:
-            found.add(Feature.CHOSEN_INPUTS)
-        if any(c.fill not in (Fill.PATTERN, Fill.ZEROS) for c in step.cotangents):
-            found.add(Feature.ODD_COTANGENT)
-        if id(scene) in self.writes:
-            found.add(Feature.WRITE_BEFORE_BACKWARD)
-        if ago:
-            found.add(Feature.INTERLEAVED_CALLS)
-        if step.around:
-            found.add(Feature.CONTEXT_AROUND_BACKWARD)
-
-
-_CPU = torch.device("cpu")
-
-
-def differentiable(scene: Scene) -> bool:
-    """Whether some input of a call requires grad."""
-    return any(t.requires_grad for t in scene.inputs.values())
-
-
-def _expected() -> tuple[type[Exception], ...]:
-    """What eager raises for a program it refuses; anything else is our own mistake."""
-    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What a dry run has shown."""
-
-    features: frozenset[Feature]
-    traits: frozenset[str]
-
-
-_known: OrderedDict[Program, _Known] = OrderedDict()
-
-
-def remember(run: DryRun) -> None:
-    """Save :func:`difficulty` and :func:`traits_of` the dry run of a program that has just been dry run."""
-    _known[run.program] = _Known(frozenset(run.found), frozenset(run.traits))
-    while len(_known) > 2048:
-        _known.popitem(last=False)
-
-
-def _shown(program: Program) -> _Known:
-    if program not in _known:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run = DryRun(program)
-            run.run()
-            remember(run)
-    return _known[program]
-
-
-def difficulty(program: Program) -> frozenset[Feature]:
-    """The program's features, by an eager dry run on CPU (a few milliseconds; remembered).
-
-    Raises what eager raises while the inputs are built; what the body raises is a feature.
-    """
-    return _shown(program).features
-
-
-def traits_of(program: Program) -> frozenset[str]:
-    """The program's traits (:mod:`aotcheck.program.vocabulary.traits`), by the same dry run."""
-    return _shown(program).traits
+from collections.abc import Collection, Set
+from enum import Enum
+
+from aotcheck.program.data.model import Fill
+from aotcheck.program.vocabulary.traits import NAMES, Facet
+
+__all__ = ["Feature", "features_in"]
+
+
+def _those(facet: Facet, without: Collection[str] = ()) -> frozenset[str]:
+    return frozenset(f"{facet}:{name}" for name in NAMES[facet] if name not in without)
+
+
+class Feature(Enum):
+    """Something that makes a program worth running; it has it if it has one of these traits."""
+
+    MUTATES_INPUT = frozenset({"end:mutated", "end:metadata-changed"})
+    METADATA_MUTATION = frozenset({"end:metadata-changed"})
+    INPUTS_SHARE_STORAGE = frozenset({"event:inputs-share-storage"})
+    RETURNS_ALIAS = frozenset({"event:returns-alias"})
+    RETURNS_INPUT = frozenset({"event:returns-input"})
+    SECOND_CALL = _those(Facet.CALL)
+    SECOND_CALL_OTHER_KEY = frozenset({"event:second-call-other-key"})
+    EAGER_REFUSES = frozenset({"end:refused"})
+    BACKWARD = frozenset({"step:backward", "step:grad", "step:grad-of-used"})
+    BACKWARD_REFUSED = frozenset({"end:backward-refused"})
+    SEVERAL_BACKWARDS = frozenset({"step:several"})
+    DOUBLE_BACKWARD = frozenset({"step:of-results", "step:of-penalty", "step:of-gradients"})
+    THIRD_DERIVATIVE = frozenset({"event:third-derivative"})
+    MANY_BACKWARDS = frozenset({"step:several", "step:of-results", "step:of-penalty", "step:of-gradients"})
+    RETURNED_GRADIENT = frozenset({"step:grad", "step:grad-of-used"})
+    CHOSEN_INPUTS = frozenset({"step:chosen-inputs"})
+    ODD_COTANGENT = _those(Facet.COTANGENT, without=(Fill.PATTERN.value, Fill.ZEROS.value))
+    WRITE_BEFORE_BACKWARD = frozenset({"step:write-before-backward"})
+    HOOK = frozenset({"event:hook"})
+    INTERLEAVED_CALLS = frozenset({"step:interleaved"})
+    CONTEXT_AROUND_CALL = frozenset({"event:context-around-call"})
+    CONTEXT_AROUND_BACKWARD = frozenset({"event:context-around-backward"})
+    SET_OR_RESIZE = frozenset({"source:set-or-resize"})
+    USES_RNG = frozenset({"source:uses-rng"})
+    INEXACT = frozenset({"source:inexact"})
+    MAY_BE_UNDEFINED = frozenset({"source:may-be-undefined"})
+    GRAD_MODE_BLOCK = frozenset({"source:grad-mode-block"})
+    DATA_ASSIGNED = frozenset({"source:data-assigned"})
+    SWAPPED = frozenset({"source:swapped"})
+    STORAGE_RESIZED = frozenset({"source:storage-resized"})
+    CUSTOM_FUNCTION = frozenset({"source:custom-function"})
+    CONTAINER_WRITTEN = frozenset({"event:container-written"})
+    AUTOGRAD_INSIDE = frozenset({"source:autograd-inside"})
+    MODULE_CALLED = frozenset({"source:module-called"})
+    OUT_RESIZED = frozenset({"event:out-resized"})
+    INFERENCE_BLOCK = frozenset({"source:inference-block"})
+    INFERENCE_CALL = frozenset({"source:inference-call"})
+    INFERENCE_INPUT = frozenset({"input:inference"})
+    FREED_INPUT = frozenset({"input:freed"})
+    INPUTS_READ_BITS_OTHERWISE = frozenset({"input:otherwise-read"})
+    EXPANDED_INPUT = frozenset({"event:expanded-input"})
+    PARAMETERS_OF_ONE_BUFFER = frozenset({"input:one-buffer"})
+    FOREACH_TWICE = frozenset({"event:foreach-twice"})
+    FOREACH_ALIAS = frozenset({"event:foreach-alias"})
+    EXPANDED_WRITE = frozenset({"event:expanded-write"})
+    DUPLICATE_INDICES = frozenset({"event:duplicate-indices"})
+    BEYOND_THE_VIEW = frozenset({"event:beyond-the-view"})
+    RETURNS_ONE_OBJECT_TWICE = frozenset({"output:twice"})
+    RETURNS_CONTAINER_OF_CALLER = frozenset({"output:container-of-caller"})
+    RETURNS_INFERENCE_TENSOR = frozenset({"output:inference"})
+    RETURNS_FREED = frozenset({"output:freed"})
+    SUBCLASS = frozenset({"source:subclass"})
+    COMPLEX_NUMBER = frozenset({"source:complex-number"})
+
+
+def features_in(traits: Set[str]) -> frozenset[Feature]:
+    """The features of a program with these traits."""
+    return frozenset(feature for feature in Feature if not feature.value.isdisjoint(traits))

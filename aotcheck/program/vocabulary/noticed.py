@@ -1,4 +1,4 @@
-"""What a program does to storages, aliases and containers: the values of some :class:`aotcheck.program.Feature`."""
+"""What a program does to storages, aliases and containers: their traits."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ from aotcheck.program.ops.registry import Group, find
 from aotcheck.program.running.interpret import evaluate
 from aotcheck.program.running.memory import extent_in_bytes, fits, tensors_of
 
-__all__ = ["after", "around", "before", "contexts", "in_source", "out_sizes", "when_returned"]
+__all__ = ["after", "around", "before", "contexts", "in_source", "is_expanded", "is_leaf", "out_sizes", "when_returned"]
 
-_BY_PATH = {"Tensor.data=": "data_assigned", "torch.utils.swap_tensors": "swapped", "list.append": "container_written"}
+_BY_PATH = {
+    "Tensor.data=": "source:data-assigned",
+    "torch.utils.swap_tensors": "source:swapped",
+    "list.append": "event:container-written",
+}
 _BY_GROUP = {
-    Group.STORAGE: "storage_resized",
-    Group.FUNCTION: "custom_function",
-    Group.CONTAINER: "container_written",
-    Group.SUBCLASS: "subclass",
-    Group.AUTOGRAD: "autograd_inside",
-    Group.MODULE: "module_called",
-    Group.TRANSFORM: "autograd_inside",
-    Group.OPTIMIZER: "autograd_inside",
+    Group.STORAGE: "source:storage-resized",
+    Group.FUNCTION: "source:custom-function",
+    Group.CONTAINER: "event:container-written",
+    Group.SUBCLASS: "source:subclass",
+    Group.AUTOGRAD: "source:autograd-inside",
+    Group.MODULE: "source:module-called",
+    Group.TRANSFORM: "source:autograd-inside",
+    Group.OPTIMIZER: "source:autograd-inside",
 }
 _MULTIPLYING = ("Tensor.index_add_", "Tensor.index_put_", "Tensor.scatter_add_", "torch.index_add")
 
@@ -66,19 +70,22 @@ def in_source(program: Program) -> Iterator[str]:
     """What can be read off a program."""
     derived = [s for call in program.calls if call.inputs is not None for s in call.inputs.derived]
     if any(find(call.path)[0].group is Group.SUBCLASS for call in flat_calls(tuple(derived))):
-        yield "subclass"
+        yield "source:subclass"
     for call in flat_calls(program.body):
         kind = _BY_PATH.get(call.path) or _BY_GROUP.get(find(call.path)[0].group)
         if kind:
             yield kind
-        if any(keyword == "out" for keyword, _ in call.kwargs):
-            yield "out_argument"
         if any(map(_holds_complex, (*call.args, *(expr for _, expr in call.kwargs)))):
-            yield "complex_number"
+            yield "source:complex-number"
     if Context.INFERENCE in contexts(program):
-        yield "inference_block"
+        yield "source:inference-block"
     if any(call.grad_mode is GradMode.INFERENCE for call in program.calls):
-        yield "inference_call"
+        yield "source:inference-call"
+
+
+def is_expanded(t: torch.Tensor) -> bool:
+    """Whether several elements of it are one."""
+    return any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True))
 
 
 def _reach(t: torch.Tensor) -> tuple[int, int]:
@@ -95,19 +102,19 @@ def before(call: OpCall, env: dict[str, Any]) -> Iterator[str]:
     if op.group is Group.FOREACH and call.args and isinstance(call.args[0], ListExpr):
         listed = list(tensors_of(evaluate(call.args[0], env)))
         if any(t is u for i, t in enumerate(listed) for u in listed[:i]):
-            yield "foreach_twice"
+            yield "event:foreach-twice"
         elif any(_same_storage(t, u) for i, t in enumerate(listed) for u in listed[:i]):
-            yield "foreach_alias"
+            yield "event:foreach-alias"
     if op.writes and call.args and call.path != "setitem":
         for t in tensors_of(evaluate(call.args[0], env)):
-            if any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True)):
-                yield "expanded_write"
+            if is_expanded(t):
+                yield "event:expanded-write"
     if call.path == "setitem" and not isinstance(evaluate(call.args[0], env), torch.Tensor):
-        yield "container_written"
+        yield "event:container-written"
     if call.path in _MULTIPLYING:
         for t in (t for arg in call.args[1:] for t in tensors_of(evaluate(arg, env))):
             if t.dtype == torch.int64 and t.dim() and t.numel() > t.unique().numel():
-                yield "duplicate_indices"
+                yield "event:duplicate-indices"
 
 
 def out_sizes(call: OpCall, env: dict[str, Any]) -> list[torch.Size]:
@@ -118,37 +125,38 @@ def out_sizes(call: OpCall, env: dict[str, Any]) -> list[torch.Size]:
 def after(call: OpCall, env: dict[str, Any], sizes: list[torch.Size]) -> Iterator[str]:
     """What can be seen of an op call that has run; ``sizes`` is what :func:`out_sizes` was before."""
     if sizes != out_sizes(call, env):
-        yield "out_resized"
+        yield "event:out-resized"
     if call.path in ("Tensor.as_strided", "Tensor.as_strided_") and isinstance(call.target, str):
         base, made = evaluate(call.args[0], env), env[call.target]
         (low, high), (first, last) = _reach(base), _reach(made)
         if made.numel() and (first < low or last > high):
-            yield "beyond_the_view"
+            yield "event:beyond-the-view"
 
 
 def around(named: Mapping[str, torch.Tensor]) -> Iterator[str]:
     """What can be seen of the tensors on the input side."""
     tensors = list(named.values())
     if any(t.is_inference() for t in tensors):
-        yield "inference_input"
+        yield "input:inference"
     if not all(map(fits, tensors)):
-        yield "freed_input"
+        yield "input:freed"
     for i, t in enumerate(tensors):
         for u in tensors[:i]:
             if _same_storage(t, u) and (t.dtype, t.is_conj(), t.is_neg()) != (u.dtype, u.is_conj(), u.is_neg()):
-                yield "inputs_read_bits_otherwise"
-    if any(any(n > 1 and s == 0 for n, s in zip(t.shape, t.stride(), strict=True)) for t in tensors):
-        yield "expanded_input"
-    leaves = [t for t in tensors if t.requires_grad and _is_leaf(t)]
+                yield "input:otherwise-read"
+    if any(map(is_expanded, tensors)):
+        yield "event:expanded-input"
+    leaves = [t for t in tensors if t.requires_grad and is_leaf(t)]
     if any(_same_storage(t, u) for i, t in enumerate(leaves) for u in leaves[:i]):
-        yield "parameters_of_one_buffer"
+        yield "input:one-buffer"
 
 
-def _is_leaf(t: torch.Tensor) -> bool:
+def is_leaf(t: torch.Tensor) -> bool | None:
+    """Whether it is a leaf; None for a view made in no_grad mode whose base was then written, which refuses to say."""
     try:
         return t.is_leaf
     except Exception:
-        return False
+        return None
 
 
 def _containers(value: object) -> Iterator[object]:
@@ -163,11 +171,11 @@ def when_returned(result: object, args: tuple[Any, ...]) -> Iterator[str]:
     """What can be seen of a result."""
     tensors = list(tensors_of(result))
     if any(t is u for i, t in enumerate(tensors) for u in tensors[:i]):
-        yield "returns_one_object_twice"
+        yield "output:twice"
     given = {id(container) for container in _containers(args)}
     if any(id(container) in given for container in _containers(result)):
-        yield "returns_container_of_caller"
+        yield "output:container-of-caller"
     if any(t.is_inference() for t in tensors):
-        yield "returns_inference_tensor"
+        yield "output:inference"
     if not all(map(fits, tensors)):
-        yield "returns_freed"
+        yield "output:freed"

@@ -1,9 +1,12 @@
-"""What a program is like, in the words in which pairs are counted: which features were exercised together.
+"""What a program is like: one vocabulary, for pairs of what met and for features that programs are to have.
 
 A *trait* belongs to a facet: which ops ran, how the inputs are related, what came back, what the caller did. Bugs of
 compilers are mostly of two things that meet (a view and a second call, an expanded cotangent and a write), so what a
 campaign covers is counted in pairs of traits, as combinatorial testing does (Kuhn, Wallace and Gallo, *Software fault
 interactions*, 2004). Traits are seen in an eager dry run: an op that was never reached is none.
+
+Two facets are not counted in pairs: what the source shows, and events that the other facets tell in parts. They are
+there for the features (``features.py``), which are named sets of traits.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from aotcheck.program.ops.registry import Group, find
 from aotcheck.program.running.memory import extent_in_bytes, fits, holds_wrapper, tensors_of
 from aotcheck.program.vocabulary import noticed
 
-__all__ = ["EXCLUDED", "TRAITS", "Facet", "bits_of", "facet_of", "pairs", "traits_in"]
+__all__ = ["EXCLUDED", "NAMES", "TRAITS", "Facet", "bits_of", "facet_of", "pairs", "traits_in"]
 
 
 class Facet(StrEnum):
@@ -57,9 +60,11 @@ class Facet(StrEnum):
     COTANGENT = "cotangent"
     CALL = "call"
     END = "end"
+    SOURCE = "source"  # read off the program; like those of the next, not counted in pairs
+    EVENT = "event"
 
 
-_NAMES: Mapping[Facet, tuple[str, ...]] = {
+NAMES: Mapping[Facet, tuple[str, ...]] = {
     Facet.OP: (*(group.value for group in Group if group is not Group.INDEX), "data", "swap"),
     Facet.INPUT: (
         "one",
@@ -145,10 +150,48 @@ _NAMES: Mapping[Facet, tuple[str, ...]] = {
         "third",
     ),
     Facet.END: ("mutated", "metadata-changed", "refused", "backward-refused"),
+    Facet.SOURCE: (
+        "set-or-resize",
+        "uses-rng",
+        "inexact",
+        "may-be-undefined",
+        "grad-mode-block",
+        "data-assigned",
+        "swapped",
+        "storage-resized",
+        "custom-function",
+        "autograd-inside",
+        "module-called",
+        "inference-block",
+        "inference-call",
+        "subclass",
+        "complex-number",
+    ),
+    Facet.EVENT: (
+        "inputs-share-storage",
+        "returns-alias",
+        "returns-input",  # "output:input" also sees those that a wrapper or an object holds
+        "second-call-other-key",
+        "third-derivative",
+        "hook",
+        "context-around-call",
+        "context-around-backward",
+        "container-written",
+        "out-resized",
+        "expanded-input",
+        "foreach-twice",
+        "foreach-alias",
+        "expanded-write",
+        "duplicate-indices",
+        "beyond-the-view",
+    ),
 }
+"""Every trait, by facet."""
 
-TRAITS: tuple[str, ...] = tuple(f"{facet.value}:{name}" for facet, names in _NAMES.items() for name in names)
-"""Every trait, as ``facet:name``; the position of each is its bit."""
+COUNTED = tuple(facet for facet in Facet if facet not in (Facet.SOURCE, Facet.EVENT))
+
+TRAITS: tuple[str, ...] = tuple(f"{facet.value}:{name}" for facet in COUNTED for name in NAMES[facet])
+"""Every trait that is counted in pairs, as ``facet:name``; the position of each is its bit."""
 
 _PLACE = {trait: i for i, trait in enumerate(TRAITS)}
 
@@ -159,10 +202,11 @@ def facet_of(trait: str) -> Facet:
 
 
 def bits_of(traits: Iterable[str]) -> int:
-    """Traits as bits of a number."""
+    """The traits that are counted in pairs as bits of a number."""
     found = 0
     for trait in traits:
-        found |= 1 << _PLACE[trait]
+        if facet_of(trait) in COUNTED:
+            found |= 1 << _PLACE[trait]
     return found
 
 
@@ -242,17 +286,10 @@ def _layout(t: torch.Tensor) -> Iterator[str]:
         yield "empty"
     elif not t.dim():
         yield "scalar"
-    elif any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True)):
+    elif noticed.is_expanded(t):
         yield "expanded"
     else:
         yield "contiguous" if t.is_contiguous() else "strided"
-
-
-def _is_leaf(t: torch.Tensor) -> bool:
-    try:
-        return t.is_leaf
-    except Exception:
-        return False
 
 
 def _relations(given: Sequence[torch.Tensor]) -> Iterator[str]:
@@ -270,23 +307,15 @@ def _relations(given: Sequence[torch.Tensor]) -> Iterator[str]:
             yield "detached"
 
 
-_NOTICED = {
-    "inference_input": "inference",
-    "freed_input": "freed",
-    "inputs_read_bits_otherwise": "otherwise-read",
-    "parameters_of_one_buffer": "one-buffer",
-}
-
-
 def of_inputs(args: tuple[Any, ...], named: Mapping[str, torch.Tensor]) -> Iterator[str]:
     """The traits of a call's arguments."""
     given = list(tensors_of(args))
-    for relation in (*_relations(given), *(_NOTICED[n] for n in noticed.around(named) if n in _NOTICED)):
-        yield f"input:{relation}"
+    yield from noticed.around(named)
+    yield from (f"input:{relation}" for relation in _relations(given))
     if any(map(holds_wrapper, args)):
         yield "input:subclass"
     for t in given:
-        yield "input:untrained" if not t.requires_grad else f"input:{'leaf' if _is_leaf(t) else 'non-leaf'}"
+        yield "input:untrained" if not t.requires_grad else f"input:{'leaf' if noticed.is_leaf(t) else 'non-leaf'}"
         yield f"dtype:{_dtype(t)}"
         yield from (f"layout:{layout}" for layout in _layout(t))
     for arg in args:
@@ -296,18 +325,10 @@ def of_inputs(args: tuple[Any, ...], named: Mapping[str, torch.Tensor]) -> Itera
             yield "argument:constant"
 
 
-_RETURNED = {
-    "returns_one_object_twice": "twice",
-    "returns_container_of_caller": "container-of-caller",
-    "returns_inference_tensor": "inference",
-    "returns_freed": "freed",
-}
-
-
 def of_result(result: Any, args: tuple[Any, ...]) -> Iterator[str]:
     """The traits of what a call returned."""
     given, found = list(tensors_of(args)), list(tensors_of(result))
-    yield from (f"output:{_RETURNED[n]}" for n in noticed.when_returned(result, args) if n in _RETURNED)
+    yield from noticed.when_returned(result, args)
     for i, t in enumerate(found):
         storage = t.untyped_storage()
         if any(t is u for u in given):

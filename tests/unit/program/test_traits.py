@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 from aotcheck.campaign.setup.generate import programs_of_block
-from aotcheck.program import Literal, OpCall, Ref, TupleExpr, traits_of
-from aotcheck.program.data.samples import ALIASED_VIEWS, REFUSED_COPY, TRANSPOSED_IN_PLACE
-from aotcheck.program.vocabulary.traits import EXCLUDED, TRAITS, bits_of, excluded, facet_of, pairs, traits_in
+from aotcheck.program import Literal, OpCall, Ref, TupleExpr, difficulty, traits_of
+from aotcheck.program.data.samples import ALIASED_VIEWS, REFUSED_COPY, SAMPLES, TRANSPOSED_IN_PLACE
+from aotcheck.program.vocabulary.features import Feature
+from aotcheck.program.vocabulary.traits import EXCLUDED, NAMES, TRAITS, bits_of, excluded, facet_of, pairs, traits_in
 from strategies import Profile, programs
 from tests.meta.small import X, op, program
 
@@ -66,3 +67,21 @@ def test_the_stream_has_every_trait_and_no_pair_that_cannot_be() -> None:
             seen.update(traits)
             assert not [(a, b) for i, a in enumerate(traits) for b in traits[i + 1 :] if excluded(a, b)]
     assert [trait for trait in TRAITS if not seen[trait]] == []
+
+
+def test_features_are_distinct_sets_of_traits_and_each_trait_that_no_pair_counts_is_in_one() -> None:
+    every = {f"{facet}:{name}" for facet, names in NAMES.items() for name in names}
+    said = [feature.value for feature in Feature.__members__.values()]
+    assert all(said) and len(set(said)) == len(said) == len(Feature)
+    assert every - set(TRAITS) <= frozenset().union(*said) <= every
+
+
+def test_what_the_source_shows_is_a_trait_that_no_pair_counts() -> None:
+    assert "source:subclass" not in TRAITS and bits_of({"source:subclass", TRAITS[0]}) == 1
+    assert Feature.INPUTS_SHARE_STORAGE in difficulty(ALIASED_VIEWS)
+    assert {"event:inputs-share-storage", "input:no-view"} <= traits_of(ALIASED_VIEWS)
+
+
+def test_every_trait_that_is_seen_is_in_the_vocabulary() -> None:
+    every = {f"{facet}:{name}" for facet, names in NAMES.items() for name in names}
+    assert all(traits_of(sample) <= every for sample in SAMPLES)
