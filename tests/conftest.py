@@ -23,7 +23,7 @@ PROFILES = {"dev": 50, "ci": 300, "nightly": 5000}
 """Hypothesis profiles, with how many examples each gives a property."""
 
 MOST_CASES = 16
-"""So many cases of one test run by day, drawn by its name; the others are marked nightly."""
+"""So many cases of one behaviour test run by day, drawn by its name; the others are marked nightly."""
 
 for _name, _examples in PROFILES.items():
     hypothesis.settings.register_profile(
@@ -70,10 +70,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves all but some cases of a test that has many to the night, unless the command line names tests."""
+    """Leaves all but some cases of a behaviour test that has many to the night, unless the command line names tests."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+        if item.nodeid.startswith("tests/behaviour/"):
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
     nightly = {
         item
         for test, same in cases.items()
