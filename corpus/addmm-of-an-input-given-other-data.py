@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -22,13 +21,11 @@ def make_inputs_0(device):
     a2 = strided(s0, torch.float32, (1, 1, 1), (1, 1, 1), 0)
     return (a1, a0, a2), named(locals())
 
-
 def f(x0, x1, x2):
     x2.data = x1
     v0 = torch.ones((0, 2))
     v1 = torch.addmm(x2, v0, x0)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (3, 1, 3, 0), (3, 3, 1, 1), 0)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a0.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = torch.adjoint(x0)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 1, 0, 1, 0, 1], torch.bool, device)
     s1 = storage([2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2], torch.float32, device)
@@ -22,7 +21,6 @@ def make_inputs_0(device):
     a2 = strided(s1, torch.float32, (4,), (2,), 1)
     a1m = torch.mul(a1, 1)
     return (a0, a1m, a2), named(locals())
-
 
 def f(x0, x1, x2):
     x1.set_()
@@ -41,7 +39,6 @@ def f(x0, x1, x2):
         with torch.no_grad():
             x1.data = x2
     return (v5, x2, x2)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 1], torch.float32, device)
     s1 = storage([1, -2], torch.float32, device)
@@ -31,14 +30,12 @@ def make_inputs_0(device):
     a8 = a6.detach()
     return (a0, a1, a2, a3, a4, True), named(locals())
 
-
 def f(x0, x1, x2, x3, x4, x5):
     with torch.autocast('cpu', torch.bfloat16):
         x1.data = x0
         v0 = torch.ones((7, 7), device=x0.device)
         torch.mm(x2, v0)
     return (v0, x0, v0, 1)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

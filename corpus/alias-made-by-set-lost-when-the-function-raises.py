@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -20,13 +19,11 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.set_(x1)
     v9 = torch.ones((7,), device=x0.device)
     x0.copy_(v9)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

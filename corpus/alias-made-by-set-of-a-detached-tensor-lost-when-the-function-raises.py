@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     s1 = storage([0, 0], torch.float32, device)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a2 = a0.detach()
     return (a2, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x1.untyped_storage()
     x0.set_(v0)
     torch.mm(x1, x1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

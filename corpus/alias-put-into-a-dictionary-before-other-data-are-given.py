@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,14 +20,12 @@ def make_inputs_0(device):
     a2 = a0.detach()
     return (a2, {"k0": a1}), named(locals())
 
-
 def f(x0, x1):
     v0 = x1["k0"]
     v1 = x0.detach()
     x0.data = v0
     x1.update({"n": v1})
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0, a0), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -25,12 +23,10 @@ def make_inputs_1(device):
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.zero_()
     v0 = SavesTensors.apply(x1, x0)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

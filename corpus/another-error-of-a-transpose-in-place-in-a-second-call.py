@@ -12,24 +12,20 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.unflatten(0, (1, 1))
     v0.t_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

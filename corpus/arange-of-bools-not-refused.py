@@ -13,15 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     return (), named(locals())
-
 
 def f():
     torch.arange(6, dtype=torch.bool)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

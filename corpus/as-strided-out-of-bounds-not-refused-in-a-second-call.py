@@ -12,23 +12,19 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([0, 0], torch.float32, device)
     a1 = strided(s1, torch.float32, (2,), (1,), 0)
     return (a1,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.as_strided((1,), (0,), 1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.int64, device)
     s1 = storage([1, 2], torch.float32, device)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a2 = wrapped.differentiable(a1)
     return (a0, a2), named(locals())
 
-
 def f(x0, x1):
     x1.cumsum_(0)
     v0 = x0.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

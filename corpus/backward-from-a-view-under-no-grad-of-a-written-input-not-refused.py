@@ -13,13 +13,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (4,), (1,), 0)
     a1 = strided(s0, torch.complex64, (12,), (1,), 0, requires_grad=True)
     return (a0, a1), named(locals())
-
 
 def f(x0, x1):
     x0.mul_(complex(0.0, -1.0))
@@ -27,7 +25,6 @@ def f(x0, x1):
     with torch.no_grad():
         v1 = torch.ops.aten.alias.default(x1)
     return (v1, v0)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -23,13 +22,11 @@ def make_inputs_0(device):
     a2 = a0.clone()
     return (a2, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x1.clone()
     x0.zero_()
     x0.backward(v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

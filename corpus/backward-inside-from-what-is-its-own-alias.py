@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([0, 0, 0, 0, 0, 0, 0, 0, 0, 0], torch.float32, device)
     a3 = strided(s1, torch.float32, (2, 2), (2, 1), 0, requires_grad=True)
     return (a3,), named(locals())
-
 
 def f(x2):
     v0 = x2.t()
@@ -25,7 +23,6 @@ def f(x2):
     v3, v4 = torch.autograd.grad([v0], [x2, v1], [x2], allow_unused=True)
     torch.mul(v4, 0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -14,13 +14,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = a0.clone()
     return (a1,), named(locals())
-
 
 def f(x0):
     v0 = x0.clone()
@@ -28,7 +26,6 @@ def f(x0):
     v1 = x0.clone()
     v2 = v0.clone()
     return (v1, x0, v2)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (2,)},)}]
 

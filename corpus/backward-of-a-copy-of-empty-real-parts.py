@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (0,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = torch.view_as_real(x0)
     v1 = v0.clone()
     return (v1, v0)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 1), "cotangents": (("expanded", 0),)},)}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float64, device)
     a0 = strided(s0, torch.float64, (0, 2), (2, 1), 0, requires_grad=True)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a2 = torch.mul(a1, 2)
     return (a2,), named(locals())
 
-
 def f(x0):
     v0 = x0.swapaxes(-1, 0)
     v1 = torch.randint_like(v0, 3)
     v2, v3 = torch.unsafe_chunk(v1, 2, 1)
     return [v0, v3]
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

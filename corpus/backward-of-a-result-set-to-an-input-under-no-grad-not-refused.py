@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 2), (2, 1), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.nn.functional.avg_pool1d(x0, 2)
     with torch.no_grad():
         v0.set_(x0, 1, (1, 1))
     return v0
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

@@ -12,20 +12,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = a0.clone()
     return (a1,), named(locals())
 
-
 def f(x0):
     with torch.no_grad():
         x0.unsqueeze_(1)
     x0.t_()
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -14,12 +14,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return ({"k0": a0},), named(locals())
-
 
 def f(x0):
     v0 = x0["k0"]
@@ -27,7 +25,6 @@ def f(x0):
     x0["n"] = v1
     v0.zero_()
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference", "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0, requires_grad=True)
     a1 = wrapped.differentiable(a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.t()
     with torch.no_grad():
         v0.squeeze_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (1,), (1,), 0, requires_grad=True)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
     a2 = torch.view_as_real(a1)
     return (a2,), named(locals())
 
-
 def f(x0):
     x0.zero_()
     x0.t_()
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

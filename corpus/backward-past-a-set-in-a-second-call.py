@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3], torch.float32, device)
     a0 = strided(s0, torch.float32, (3,), (1,), 0)
     return (a0, a0), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([2, -2, -1], torch.float32, device)
@@ -27,13 +25,11 @@ def make_inputs_1(device):
     b1 = a1.clone()
     return (a0, b1), named(locals())
 
-
 def f(x0, x1):
     x1.set_(x0)
     v0 = torch.sub(x0, x1)
     v6 = x0.clone()
     return (v6, v0)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "grad_mode": "inference"},

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (0,), (1,), 0, requires_grad=True)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a2 = torch.view_as_real(a1)
     return (a2,), named(locals())
 
-
 def f(x0):
     v0 = x0.sum()
     x0.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -13,14 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2], torch.float64, device)
     a0 = strided(s0, torch.float64, (4, 4, 2), (8, 2, 1), 0, requires_grad=True)
     a1 = wrapped.tagged(a0)
     a1.requires_grad_()
     return ({"k0": a1},), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2], torch.float64, device)
@@ -29,7 +27,6 @@ def make_inputs_1(device):
     a1.requires_grad_()
     return ({"k0": a1},), named(locals())
 
-
 def make_inputs_2(device):
     s0 = storage([1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1], torch.float64, device)
     a0 = strided(s0, torch.float64, (4, 4, 2), (8, 2, 1), 0, requires_grad=True)
@@ -37,14 +34,12 @@ def make_inputs_2(device):
     a1.requires_grad_()
     return ({"k0": a1},), named(locals())
 
-
 def f(x0):
     v0 = x0["k0"]
     v1 = torch.tensor([[[0, 0], [0, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [0, 0], [0, 0]]], device=v0.device)
     v2 = torch.gather(v0, 2, v1)
     v3 = torch.clamp(v2, -1, 1)
     return (v3, v2, v1)
-
 
 CALLS = [
     {"inputs": make_inputs_0},

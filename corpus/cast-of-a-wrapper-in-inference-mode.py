@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float64, device)
     a0 = strided(s0, torch.float64, (), (), 0)
     a1 = wrapped.tagged(a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     with torch.inference_mode():
         v0 = x0.bool()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -14,17 +14,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 1], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = Inside.checkpointed_dropout(x0, x0, False)
     return v0
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

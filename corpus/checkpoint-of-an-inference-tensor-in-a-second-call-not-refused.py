@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -26,11 +24,9 @@ def make_inputs_1(device):
         a1 = a0.clone()
     return (a1,), named(locals())
 
-
 def f(x0):
     Inside.checkpointed(x0, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

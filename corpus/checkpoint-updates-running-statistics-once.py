@@ -16,7 +16,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, -1], torch.float32, device)
     s1 = storage([0, 0], torch.float32, device)
@@ -26,11 +25,9 @@ def make_inputs_0(device):
     a2 = strided(s2, torch.float32, (2,), (1,), 0)
     return (a0, a1, a2), named(locals())
 
-
 def f(x0, x1, x2):
     v0 = Inside.checkpointed_norm(x0, x1, x2)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

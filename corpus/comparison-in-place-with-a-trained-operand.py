@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.int64, device)
     s1 = storage([0], torch.float32, device)
@@ -22,11 +21,9 @@ def make_inputs_0(device):
     a2 = a0.t()
     return (a0, a2, a1), named(locals())
 
-
 def f(x0, x1, x2):
     x0.gt_(x2)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

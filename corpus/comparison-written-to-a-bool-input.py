@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     s1 = storage([1], torch.bool, device)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.bool, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.gt_(x0)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,17 +13,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.bool, device)
     a0 = strided(s0, torch.bool, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.masked_fill_(x0, complex(0.0, 0.0))
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

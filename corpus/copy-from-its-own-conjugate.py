@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 1], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
     a1 = a0.conj()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.copy_(x1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

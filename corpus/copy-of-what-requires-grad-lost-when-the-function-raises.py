@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.copy_(x1)
     x1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,17 +13,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0, v1 = Composed.apply(x0, x0, "product", "attribute", "view", "late", False)
     return v0
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

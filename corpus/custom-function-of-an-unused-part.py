@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1, 1, 3), (3, 3, 3, 1), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0, v1, v2 = torch.chunk(x0, 3, 3)
     Inside.doubles(v0)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     s1 = storage([1, 2], torch.float32, device)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (1, 2), (2, 1), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v5 = torch.nn.functional.linear(x0, x1)
     MarksDirtyAndMore.apply(v5, v5)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,14 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     s1 = storage([2], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a2 = strided(s1, torch.float32, (), (), 0)
     return (a2,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([-1], torch.float32, device)
@@ -29,14 +27,12 @@ def make_inputs_1(device):
     a2 = strided(s1, torch.float32, (), (), 0)
     return (a2,), named(locals())
 
-
 def f(x2):
     v3 = torch.ones_like(x2)
     v7 = torch.neg(x2)
     v3.data = v7
     v7.remainder_(3)
     return v3
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

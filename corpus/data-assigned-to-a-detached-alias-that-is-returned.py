@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = a0.detach()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.data = x0
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

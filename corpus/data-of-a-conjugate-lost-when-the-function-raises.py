@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (2,), (1,), 0)
     a1 = a0.conj()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.data = x0
     v9 = torch.ones((7,), device=x0.device)
     x0.copy_(v9)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

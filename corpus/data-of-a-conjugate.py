@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([2, -2], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (1,), (1,), 0)
     a2 = a0.conj()
     return (a2,), named(locals())
 
-
 def f(x0):
     v0 = x0.clone()
     x0.data = v0
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

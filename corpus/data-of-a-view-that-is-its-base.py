@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.t()
     v0.data = x0
     x0.copy_(x1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

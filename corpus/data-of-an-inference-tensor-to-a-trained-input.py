@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
         a1 = a0.clone()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.data = x1
     v0 = x0.t()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
         a1 = a0.clone()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.clone()
     x0.data = v0
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.detach()
     x0.data = x1
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

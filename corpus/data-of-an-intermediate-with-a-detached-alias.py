@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.neg(x0)
@@ -26,7 +24,6 @@ def f(x0):
     v0.data = v1
     v2.add_(1)
     return [v0, v2]
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (1, 1), (1, 1), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.clone()
     v0.data = x1
     v1 = v0.sum(0)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

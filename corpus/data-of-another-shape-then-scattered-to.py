@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1, 1), (1, 1, 1), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0[0]
@@ -26,7 +24,6 @@ def f(x0):
     v1 = torch.tensor([[0]])
     x0.scatter_(0, v1, 0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = torch.mul(a0, 0)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.sum()
     x0.data = v0
     x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.neg(x0)
     v1 = torch.neg(x0)
     v0.data = v1
     return [v0, v1]
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

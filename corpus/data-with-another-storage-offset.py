@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 1)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     x1.data = x0
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,25 +12,21 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = a0.t()
     return (a1,), named(locals())
 
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = ReturnsInput.apply(x0)
     v0.detach_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

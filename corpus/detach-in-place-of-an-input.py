@@ -12,17 +12,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a2 = strided(s0, torch.float32, (), (), 0)
     return (a2,), named(locals())
 
-
 def f(x2):
     x2.requires_grad_()
     return x2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

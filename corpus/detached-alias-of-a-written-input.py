@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     x0.zero_()
     v0 = x0.detach()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

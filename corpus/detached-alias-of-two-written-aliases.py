@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([2, -2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     a1 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v1 = x1.detach()
     torch._foreach_sign_([x1, x0, v1])
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

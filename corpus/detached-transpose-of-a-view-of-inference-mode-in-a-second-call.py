@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -26,12 +24,10 @@ def make_inputs_1(device):
         a1 = a0.t()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.detach()
     v0.t_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a2 = a1.detach()
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     x0.clone()
     x1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

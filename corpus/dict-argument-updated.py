@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([1], torch.float32, device)
@@ -20,11 +19,9 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (), (), 0)
     return (a1, a1, a1, a1, {"k0": [a0]}), named(locals())
 
-
 def f(x0, x1, x2, x3, x4):
     x4.update({"k0": x0})
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 4, "seed": 1},)}]
 

@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0, {"k0": a0, "k1": a0}), named(locals())
 
-
 def f(x0, x1):
     x1["n"] = x0
     torch.view_as_complex(x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -14,19 +14,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = torch.mul(a0, 1)
     return (a1,), named(locals())
 
-
 def f(x0):
     MarksDirty.apply(x0)
     v0 = x0.t()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

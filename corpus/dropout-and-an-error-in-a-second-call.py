@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     with torch.no_grad():
@@ -26,7 +24,6 @@ def f(x0):
     v1 = torch.nn.functional.dropout(x0)
     v0.clone()
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "no_grad"}, {"inputs": None}]
 

@@ -13,17 +13,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     torch.nn.functional.dropout(x0, p=1.0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.clone()
     v1 = v0[0]
     v0.squeeze_()
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

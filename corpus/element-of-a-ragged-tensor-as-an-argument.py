@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
@@ -22,10 +21,8 @@ def make_inputs_0(device):
     a3 = a2[0]
     return (a3,), named(locals())
 
-
 def f(x0):
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.unsqueeze(0)
     x0.data = v0
     x0[0, 0] = 0
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.int64, device)
@@ -22,13 +21,11 @@ def make_inputs_0(device):
     a2 = strided(s1, torch.int64, (), (), 0)
     return (a0, a1, a2), named(locals())
 
-
 def f(x0, x1, x2):
     x0.data = x1
     x0.t_()
     torch.nn.functional.embedding(x2, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

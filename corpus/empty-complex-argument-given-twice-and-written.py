@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     s1 = storage([], torch.complex64, device)
@@ -23,13 +22,11 @@ def make_inputs_0(device):
     a3 = a1.clone()
     return (a2, a0, a3, a3), named(locals())
 
-
 def f(x0, x1, x2, x3):
     x0.zero_()
     x2.zero_()
     v0 = x1.clone()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

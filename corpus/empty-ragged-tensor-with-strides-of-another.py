@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 0, 1), (1, 1, 1), 0)
@@ -22,11 +21,9 @@ def make_inputs_0(device):
     a2 = torch.mul(a1, 0)
     return (a2,), named(locals())
 
-
 def f(x0):
     v0 = x0.clone()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.int64, device)
     a0 = strided(s0, torch.int64, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     with torch.inference_mode():
         x0.detach()
     x0.requires_grad_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
 

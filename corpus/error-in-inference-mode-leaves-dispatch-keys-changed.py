@@ -14,12 +14,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([3, 4, 0, 1], torch.complex128, device)
     a1 = strided(s0, torch.complex128, (2, 1), (1, 1), 0)
     return (a1,), named(locals())
-
 
 def f(x1):
     v0 = torch.ones((1,), dtype=torch.complex128, device=x1.device)
@@ -29,7 +27,6 @@ def f(x1):
         v4 = torch.tensor([1, 0], device=x1.device)
         v1.scatter_(0, v4, v1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,13 +12,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 2), (2, 1), 0)
     a1 = a0.view((4,))
     return (a1, a0), named(locals())
-
 
 def f(x0, x1):
     v0 = x0.expand((4,))
@@ -27,7 +25,6 @@ def f(x0, x1):
     x0.t_()
     v0.clone()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.bfloat16, device)
     a0 = strided(s0, torch.bfloat16, (1, 1, 1), (1, 1, 1), 0)
     a1 = a0[0]
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.zero_()
     v0 = torch.broadcast_to(x1, (0, 0))
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

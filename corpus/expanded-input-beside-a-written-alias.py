@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.zero_()
     v0 = torch.broadcast_to(x0, (4,))
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

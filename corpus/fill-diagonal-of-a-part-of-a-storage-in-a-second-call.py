@@ -12,14 +12,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
     a0 = strided(s1, torch.float32, (), (), 0)
     a1 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
     return (a0, a1), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0, 0, 0], torch.float32, device)
@@ -28,11 +26,9 @@ def make_inputs_1(device):
     a1 = strided(s0, torch.float32, (1, 1), (1, 1), 2)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.fill_diagonal_(0)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

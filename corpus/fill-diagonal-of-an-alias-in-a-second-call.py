@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
@@ -20,18 +19,15 @@ def make_inputs_0(device):
         a1 = a0.clone()
     return (a1,), named(locals())
 
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.detach()
     v0.fill_diagonal_(1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

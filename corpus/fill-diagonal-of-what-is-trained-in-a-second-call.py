@@ -12,23 +12,19 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
     return (a0,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0, 0], torch.int64, device)
     a0 = strided(s0, torch.float32, (1, 2), (4, 2), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.fill_diagonal_(0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "grad_mode": "no_grad"}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.uint8, device)
     a0 = strided(s0, torch.uint8, (1,), (1,), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.unflatten(0, (-1, 1))
     v0.fill_diagonal_(1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

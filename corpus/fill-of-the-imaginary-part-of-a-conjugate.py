@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.clone()
@@ -26,7 +24,6 @@ def f(x0):
     v2 = v1.imag
     v2.fill_(3)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -14,12 +14,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-2], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.tensor([0])
@@ -27,7 +25,6 @@ def f(x0):
     v3.fill_(2)
     v5 = torch.mul(x0, v0)
     return v5
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([], torch.float32, device)
     a2 = strided(s1, torch.float32, (0,), (1,), 0, requires_grad=True)
     a3 = a2.clone()
     return ({"k0": [a3, a3, a2]},), named(locals())
 
-
 def f(x2):
     v0 = x2["k0"]
     v1 = v0[0]
     v1.floor_divide_(2)
     return x2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

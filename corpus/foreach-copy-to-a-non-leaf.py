@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a1 = a0.clone()
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     torch._foreach_copy_([x0], [x1])
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.tensor([0])
@@ -26,7 +24,6 @@ def f(x0):
     v2 = v1.t()
     v3 = wrapped.two(x0, v1)
     return (v3, v2)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     s1 = storage([0], torch.float32, device)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x1.type_as(x0)
     v1 = v0.conj()
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 

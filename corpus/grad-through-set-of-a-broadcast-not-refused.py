@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-1], torch.bfloat16, device)
     a0 = strided(s0, torch.bfloat16, (), (), 0, requires_grad=True)
     a0m = torch.mul(a0, 1)
     return (a0m,), named(locals())
 
-
 def f(x0):
     v0, v1 = torch.broadcast_tensors(x0, x0)
     v2 = v1.set_(v0)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad", "graph": "retained"},)}]
 

@@ -14,13 +14,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = torch.mul(a0, 0)
     return (a1,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -28,11 +26,9 @@ def make_inputs_1(device):
     a1 = torch.mul(a0, 0)
     return (a1,), named(locals())
 
-
 def f(x0):
     x0.sin_()
     return x0
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},

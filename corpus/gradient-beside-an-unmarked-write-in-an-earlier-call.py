@@ -13,14 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     a2 = a1.view((2,))
     return (a2,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0, 0], torch.float32, device)
@@ -29,12 +27,10 @@ def make_inputs_1(device):
     a2 = a1.view((2,))
     return (a2,), named(locals())
 
-
 def f(x0):
     v0 = torch.neg(x0)
     WritesUnmarked.apply(x0)
     return (v0, x0)
-
 
 CALLS = [
     {"inputs": make_inputs_0},

@@ -14,7 +14,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     s1 = storage([1, 2], torch.float32, device)
@@ -22,13 +21,11 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (2,), (1,), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x1.clone()
     x1.add_(1)
     v1 = torch.dot(x0, v0)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

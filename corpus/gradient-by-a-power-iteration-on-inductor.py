@@ -14,7 +14,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4], torch.float32, device)
     s1 = storage([1, 1], torch.float32, device)
@@ -23,7 +22,6 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (2,), (1,), 0)
     a2 = strided(s2, torch.float32, (2,), (1,), 0)
     return (a0, a1, a2), named(locals())
-
 
 def f(x0, x1, x2):
     with torch.no_grad():
@@ -36,7 +34,6 @@ def f(x0, x1, x2):
     v4 = torch.dot(v1, v3)
     v5 = torch.mul(x0, v4)
     return v5
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

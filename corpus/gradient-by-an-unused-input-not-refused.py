@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([2, -2], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = strided(s0, torch.float32, (), (), 1, requires_grad=True)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v3 = torch.neg(x0)
     v4 = torch.neg(x1)
     return (v3, v4)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad of used", "inputs": (0, 1)},)},

@@ -15,7 +15,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     s1 = storage([1, 2], torch.float32, device)
@@ -23,13 +22,11 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (2,), (1,), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = torch.square(x1)
     v1 = torch.mul(x0, v0)
     x1.add_(1)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -12,13 +12,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = a0.clone()
     return (a1,), named(locals())
-
 
 def f(x0):
     v0 = x0.t()
@@ -26,7 +24,6 @@ def f(x0):
     v1 = v0.clone()
     torch.autograd.grad([v0], [x0], [v1])
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 1], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.ones_like(x0)
@@ -26,7 +24,6 @@ def f(x0):
     v9 = torch.ones((7,), device=x0.device)
     v0.copy_(v9)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (2,), (1,), 0, requires_grad=True)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a3 = torch.view_as_real(a2)
     return (a3,), named(locals())
 
-
 def f(x0):
     v0 = x0.t()
     v0.zero_()
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 

@@ -13,13 +13,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0, requires_grad=True)
     a1 = a0.clone()
     return (a1,), named(locals())
-
 
 def f(x0):
     v0 = x0[0]
@@ -27,7 +25,6 @@ def f(x0):
     v1 = x0.t()
     v1.data = v0
     return (v0, v1)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (1,), "way": "grad"},)}]
 

@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return ([a0, a0, a0],), named(locals())
-
 
 def f(x0):
     v0 = x0[0]
@@ -27,7 +25,6 @@ def f(x0):
         v2 = v0.view_as(v0)
         x0.append(v1)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -24,12 +23,10 @@ def make_inputs_0(device):
     a2.requires_grad_()
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     x1.data = x0
     v0 = Composed.apply(x1, x0, "sum", "second", "view", "late", False)
     return (x1, v0)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 

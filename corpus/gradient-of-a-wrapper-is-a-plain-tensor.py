@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -22,11 +21,9 @@ def make_inputs_0(device):
     a2 = a1.view((1,))
     return (a2,), named(locals())
 
-
 def f(x0):
     v0 = x0.narrow(0, 0, 0)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

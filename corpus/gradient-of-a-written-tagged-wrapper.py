@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -23,12 +22,10 @@ def make_inputs_0(device):
     a3 = torch.mul(a0, 1)
     return (a2, a3), named(locals())
 
-
 def f(x0, x1):
     x0.neg_()
     x1.neg_()
     return (x1, x0)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (1,)},)}]
 

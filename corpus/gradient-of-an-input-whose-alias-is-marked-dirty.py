@@ -14,14 +14,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = a0.clone()
     a2 = a1.view(())
     return (a1, a2), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -30,12 +28,10 @@ def make_inputs_1(device):
     a2 = a1.view(())
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     MarksDirty.apply(x0)
     v0 = torch.relu(x1)
     return v0
-
 
 CALLS = [
     {"inputs": make_inputs_0},

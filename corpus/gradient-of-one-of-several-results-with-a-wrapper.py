@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a2 = a1.clone()
     return (a2, a0), named(locals())
 
-
 def f(x0, x1):
     x0.relu_()
     x0.copy_(x1)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad", "inputs": (0,)},)}]
 

@@ -13,14 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0], torch.float32, device)
     s1 = storage([-1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 3, 2, 1), (6, 2, 1, 1), 0, requires_grad=True)
     a1 = strided(s1, torch.float32, (0,), (1,), 2, requires_grad=True)
     return (a0, a1), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2], torch.float32, device)
@@ -29,13 +27,11 @@ def make_inputs_1(device):
     a1 = strided(s1, torch.float32, (0,), (1,), 0, requires_grad=True)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = wrapped.tagged(x1)
     v0.clamp_(-1, 1)
     v6 = torch.neg(x0)
     return (v6,)
-
 
 CALLS = [
     {"inputs": make_inputs_0},

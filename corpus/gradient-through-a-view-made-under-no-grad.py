@@ -14,19 +14,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     with torch.no_grad():
         v0 = x0.t()
     v1 = v0.t()
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     with torch.inference_mode():
@@ -25,7 +23,6 @@ def f(x0):
         v0.requires_grad = True
     torch.nn.functional.hardtanh(v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "no_grad"}, {"inputs": None}]
 

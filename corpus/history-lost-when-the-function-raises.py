@@ -13,13 +13,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = ReturnsInput.apply(a0)
     return (a1,), named(locals())
-
 
 def f(x0):
     with torch.no_grad():
@@ -28,7 +26,6 @@ def f(x0):
     v1 = torch.ones((0,))
     torch.add(v0, v1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

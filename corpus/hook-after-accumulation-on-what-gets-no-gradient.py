@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a1 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     Inside.negates_after(x1)
     x1.clone()
     v0 = x0.clone()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.bfloat16, device)
     s1 = storage([], torch.float32, device)
@@ -23,13 +22,11 @@ def make_inputs_0(device):
     a3 = a2.clone()
     return (a3, a1, 0.5), named(locals())
 
-
 def f(x0, x1, x2):
     x1.zero_()
     x0.abs_()
     v0 = torch.rsub(x0, 0, alpha=2)
     return (v0, {"k": x1})
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-1, 2], torch.complex64, device)
     s1 = storage([0], torch.float32, device)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a1 = a0.clone()
     return (a1, a1, a3), named(locals())
 
-
 def f(x0, x1, x2):
     v0 = torch.ge(x2, 1)
     x0.fill_(3)
     return x0
-
 
 CALLS = [
     {"inputs": make_inputs_0, "before": ({"do": "hook", "kind": "double", "site": "input", "index": 2},)},

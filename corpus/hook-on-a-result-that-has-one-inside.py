@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1], torch.float32, device)
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a1,), named(locals())
 
-
 def f(x0):
     v1 = torch.mul(x0, 3)
     Inside.doubles(v1)
     return v1
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.clone()
     return (v0, x1)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

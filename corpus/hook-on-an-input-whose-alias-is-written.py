@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a2 = a1.t()
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     x1.add_(x1)
     return x1
-
 
 CALLS = [
     {"inputs": make_inputs_0, "before": (

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 3), (3, 1), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0, v1, v2 = torch.unsafe_split(x0, 1, 1)
     Inside.doubles(v1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 

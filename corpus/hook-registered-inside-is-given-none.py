@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1], torch.float32, device)
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a1,), named(locals())
-
 
 def f(x0):
     v0 = torch.tanh(x0)
     v1 = torch.exp(x0)
     Inside.doubles(v1)
     return (v0, v1)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

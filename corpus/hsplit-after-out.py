@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.clone()
     torch.stack([x0], out=v0)
     torch.hsplit(v0, 1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

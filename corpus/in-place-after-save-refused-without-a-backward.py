@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.bfloat16, device)
     a0 = strided(s0, torch.bfloat16, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.view((1,))
@@ -26,7 +24,6 @@ def f(x0):
     v4 = torch.nn.functional.linear(v0, v3)
     v3[0, -1] = 1
     return v4
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

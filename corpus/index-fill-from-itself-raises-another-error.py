@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float16, device)
     a0 = strided(s0, torch.float16, (1,), (1,), 0)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a2 = torch.tensor([0], device=a1.device)
     return (a2,), named(locals())
 
-
 def f(v3):
     v4 = v3.index_fill_(1, v3, 0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

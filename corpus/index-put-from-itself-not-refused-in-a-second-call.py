@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, -2, 0], torch.float32, device)
     s1 = storage([1, 2], torch.float32, device)
@@ -24,7 +23,6 @@ def make_inputs_0(device):
     a2 = a1[0:1]
     return (a0, a0, a1, a2, a3), named(locals())
 
-
 def make_inputs_1(device):
     s0 = storage([1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0], torch.float32, device)
     s1 = storage([2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1], torch.complex64, device)
@@ -34,7 +32,6 @@ def make_inputs_1(device):
     a3 = strided(s1, torch.complex64, (3,), (1,), 0)
     return (a0, a0, a1, a2, a3), named(locals())
 
-
 def f(x0, x1, x2, x3, x4):
     v0 = x2[1:]
     v1 = torch.neg(x2)
@@ -43,7 +40,6 @@ def f(x0, x1, x2, x3, x4):
     v5 = torch.tensor([0], device=x0.device)
     v6 = x1.index_put_((v5,), v0, accumulate=True)
     return (v1,)
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

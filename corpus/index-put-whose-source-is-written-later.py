@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1, 2], torch.float32, device)
     s2 = storage([1], torch.float32, device)
@@ -22,13 +21,11 @@ def make_inputs_0(device):
     a2 = a1.clone()
     return (a2, a4), named(locals())
 
-
 def f(x1, x3):
     v0 = torch.tensor([0, 1, 0])
     x1.index_put_((v0,), x3)
     x3.neg_()
     return x3
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.detach()
@@ -28,7 +26,6 @@ def f(x0):
     v3 = torch.tensor([0])
     torch.index_add(v0, 0, v3, v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,14 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (3, 0), (1, 1), 0, requires_grad=True)
     with torch.inference_mode():
         a1 = a0.unsqueeze(0)
     return (a0, [a1]), named(locals())
-
 
 def f(x0, x1):
     v0 = x1[0]
@@ -30,7 +28,6 @@ def f(x0, x1):
     v1 = torch.neg(x0)
     x1.insert(0, v1)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 1, "seed": 2, "how": "grad"},)}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -22,11 +21,9 @@ def make_inputs_0(device):
     a2.untyped_storage().resize_(0)
     return (a0, a1, a2), named(locals())
 
-
 def f(x0, x1, x2):
     x0.zero_()
     return x2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,13 +12,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4, 5, 6, 7, 8], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 1, 2, 2), (4, 4, 2, 1), 0)
     a1 = a0.view((8,))
     return (a0, a1, True), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([1, 2, 3, 4, 5, 6, 7, 8], torch.float32, device)
@@ -27,12 +25,10 @@ def make_inputs_1(device):
     a1 = strided(s1, torch.float32, (8,), (1,), 0)
     return (a0, a1, True), named(locals())
 
-
 def f(x0, x1, x2):
     x1.view(torch.int32)
     x0.sign_()
     return x2
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

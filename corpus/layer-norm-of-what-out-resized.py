@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.ones((3,))
@@ -26,7 +24,6 @@ def f(x0):
     torch.stack([x0], out=v0)
     torch.nn.functional.layer_norm(v2, (3,))
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

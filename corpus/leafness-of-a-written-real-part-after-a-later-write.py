@@ -13,25 +13,21 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = torch.neg(x0)
     v1 = v0.real
     v1.fill_(3)
     return (v1, v0)
-
 
 CALLS = [
     {"inputs": make_inputs_0},

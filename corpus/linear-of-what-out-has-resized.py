@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0, 0], torch.float32, device)
@@ -22,14 +21,12 @@ def make_inputs_0(device):
     a2 = strided(s2, torch.float32, (0, 2), (2, 1), 0)
     return (a0, a1, a2), named(locals())
 
-
 def f(x0, x1, x2):
     v0 = x1.clone()
     v1 = v0[:1]
     torch.cumsum(x1, 0, out=v1)
     Module.linear(v1, x2, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     s1 = storage([1, 2], torch.bfloat16, device)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
     a2 = strided(s1, torch.bfloat16, (2,), (1,), 0)
     return (a0, a2, [a0]), named(locals())
 
-
 def f(x0, x1, x2):
     x2.append(x0)
     v3 = torch.dot(x0, x1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, -1], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = a0.view((2,))
     return (a1,), named(locals())
 
-
 def f(x0):
     x0.logical_not_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

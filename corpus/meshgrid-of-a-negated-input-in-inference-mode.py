@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1, 2, 3, 4], torch.complex64, device)
     a5 = strided(s1, torch.complex64, (1,), (1,), 0)
@@ -20,11 +19,9 @@ def make_inputs_0(device):
     a8 = a7.imag
     return (a8,), named(locals())
 
-
 def f(x0):
     v1, = torch.meshgrid(x0, indexing="ij")
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
 

@@ -13,17 +13,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.minimum(x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2], torch.float32, device)
     a1 = strided(s1, torch.float32, (4,), (1,), 0)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a3 = strided(s1, torch.float32, (2, 2), (1, 2), 0)
     return (a1, a2, a3), named(locals())
 
-
 def f(x1, x2, x3):
     x2.zero_()
     v5 = torch.movedim(x3, 0, 1)
     return (v5, x3)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     s2 = storage([1], torch.float32, device)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a5 = a4.clone()
     return (a0, a5), named(locals())
 
-
 def f(x0, x2):
     x2.square_()
     v7 = torch.sin(x0)
     return v7
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

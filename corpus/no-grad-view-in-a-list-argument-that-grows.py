@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     s1 = storage([2], torch.float32, device)
@@ -22,11 +21,9 @@ def make_inputs_0(device):
         a2 = a0.t()
     return (a2, a0, [a4, a2]), named(locals())
 
-
 def f(x0, x1, x2):
     x2.insert(0, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 2, "seed": 2},)}]
 

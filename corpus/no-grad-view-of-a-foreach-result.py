@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1, 2], torch.complex64, device)
     a2 = strided(s1, torch.complex64, (), (), 0, requires_grad=True)
     a3 = a2.conj()
     return (a3,), named(locals())
 
-
 def f(x3):
     v8, v9, v10 = torch._foreach_mul([x3, x3, x3], 2)
     with torch.no_grad():
         v11 = v8.t()
     return v11
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

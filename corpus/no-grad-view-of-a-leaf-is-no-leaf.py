@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     with torch.no_grad():
         v3 = x0.unfold(0, 2, 1)
     return v3
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
         a1 = a0.t()
     return (a1,), named(locals())
 
-
 def f(x0):
     with torch.inference_mode():
         x0.zero_()
     x0.clone()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -14,7 +14,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, -1, 2, 1, 0, 1], torch.float32, device)
     s1 = storage([1, 2, 3, -1, 2, 1, 0, 1, 1, 1, 2, 1, -1, 0, 1, 2], torch.float32, device)
@@ -22,14 +21,12 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (2, 2, 2, 2), (8, 4, 2, 1), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = torch.nn.functional.conv_transpose2d(x0, x1, stride=2)
     v1 = torch.empty_like(v0)
     v1.bernoulli_()
     v2 = v1.contiguous()
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

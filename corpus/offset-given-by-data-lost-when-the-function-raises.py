@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = strided(s0, torch.float32, (), (), 1)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = torch.tensor([])
     x1.data = x0
     v0.as_strided((1,), (0,))
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.stack([x0])
     torch.cumsum(v0, 0, out=x0)
     torch.nn.functional.max_pool1d(x0, 1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.clone()
@@ -25,7 +23,6 @@ def f(x0):
     torch.mm(x0, v1, out=v0)
     wrapped.two(v1, v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     s1 = storage([], torch.float32, device)
@@ -20,11 +19,9 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (0,), (1,), 0)
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     torch.add(x1, x1, out=x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     wrapped.jagged(a0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = torch.ones(())
     torch.stack([v0], out=x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a0), named(locals())
-
 
 def f(x0, x1):
     x1.detach_()
     v0 = x0.clone()
     torch.neg(x0, out=v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

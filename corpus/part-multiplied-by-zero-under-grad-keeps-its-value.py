@@ -14,19 +14,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     a0.requires_grad_()
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.clone()
     v1, v2 = torch.chunk(v0, 2)
     return v1
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

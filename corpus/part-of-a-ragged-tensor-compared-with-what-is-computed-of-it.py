@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1, 1), (1, 1, 1), 0)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a2 = a1.unsqueeze(-1)
     return (a2,), named(locals())
 
-
 def f(x0):
     v0, v1 = torch.chunk(x0, 2)
     v2 = torch.nn.functional.dropout(v1)
     return (x0, v2, v1)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 2), "way": "grad"},)}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a0.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0, v1 = torch.chunk(x0, 2)
     v2 = torch.nn.functional.dropout(v0)
     return (v2, v0)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 1), "way": "grad"},)}]
 

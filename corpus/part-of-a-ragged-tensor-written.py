@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a2 = a1.clone()
     return (a2,), named(locals())
 
-
 def f(x0):
     v0, v1, v2 = torch.tensor_split(x0, 3, -1)
     v0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

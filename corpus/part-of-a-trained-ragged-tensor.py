@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a0.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0, v1 = torch.tensor_split(x0, 2, 2)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

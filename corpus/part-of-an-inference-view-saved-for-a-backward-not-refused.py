@@ -13,13 +13,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     return (a1,), named(locals())
-
 
 def f(x0):
     with torch.inference_mode():
@@ -27,7 +25,6 @@ def f(x0):
     v11 = v2.real
     v12, v13 = torch._foreach_mul([x0, v11], 2)
     return v13
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

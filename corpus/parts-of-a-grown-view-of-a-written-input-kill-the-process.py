@@ -15,12 +15,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.t()
@@ -28,7 +26,6 @@ def f(x0):
     x0.zero_()
     v1, v2, v3, v4 = torch.unbind(v0)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     with torch.enable_grad():
         v0 = torch.ones((0,))
         v1 = torch.mul(x0, v0)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": None, "grad_mode": "inference"}]
 

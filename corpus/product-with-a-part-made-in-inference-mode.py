@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0, 0], torch.float32, device)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a1 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     with torch.inference_mode():
         v0, v1 = torch.hsplit(x0, 2)
     torch.mul(x1, v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

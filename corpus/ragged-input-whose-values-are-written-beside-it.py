@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 2], torch.float32, device)
     s1 = storage([], torch.complex64, device)
@@ -24,14 +23,12 @@ def make_inputs_0(device):
     a3 = a2.real
     return (a1, a0, a2, a3), named(locals())
 
-
 def f(x0, x1, x2, x3):
     v0 = x1.expand((2, 2, 2))
     with torch.no_grad():
         x0.copy_(x0)
     v10 = torch.sign(x0)
     return (v10, x3)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,17 +12,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     a1 = wrapped.jagged(a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 2, -1, 1], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 2), (2, 1), 0, requires_grad=True)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v2 = x0.minimum(x0)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

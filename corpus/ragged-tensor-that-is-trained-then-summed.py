@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v4 = x0.sum(1)
     return v4
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -23,12 +22,10 @@ def make_inputs_0(device):
     a3 = a1.clone()
     return (a3, a2), named(locals())
 
-
 def f(x0, x1):
     x0.zero_()
     x1.zero_()
     return x1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

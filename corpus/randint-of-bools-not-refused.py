@@ -12,15 +12,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     return (), named(locals())
-
 
 def f():
     torch.randint(0, 3, (), dtype=torch.bool)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = wrapped.tagged(a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     x0.random_(0, 1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,17 +12,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.random_(0, 3)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.nn.functional.dropout(x0, p=0.5)
@@ -26,7 +24,6 @@ def f(x0):
     v2 = torch.nn.functional.dropout(x0, p=0.5)
     v3 = v2.maximum(v1)
     return (v3, x0, v1)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 1, 2)},)}]
 

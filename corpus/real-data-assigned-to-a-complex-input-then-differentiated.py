@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     s1 = storage([0], torch.float32, device)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.data = x1
     x1.maximum(x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     s1 = storage([1], torch.float32, device)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a4 = a3.t()
     return (a0, a3, a4), named(locals())
 
-
 def f(x0, x2, x3):
     v3 = x2.zero_()
     v6 = torch.repeat_interleave(x0, 1, 0)
     return (v6, v6)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.requires_grad = False
     x0.expand(())
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

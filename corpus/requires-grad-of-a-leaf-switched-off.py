@@ -12,17 +12,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.requires_grad = False
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

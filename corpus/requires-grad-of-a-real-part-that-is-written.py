@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.real
     v0.requires_grad_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 0, "seed": 1},)}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 2), (2, 1), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.t()
     v0.resize_((2, 2))
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,13 +12,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     return (a1,), named(locals())
-
 
 def f(x0):
     x0.retain_grad()
@@ -26,7 +24,6 @@ def f(x0):
     v1 = torch.ones_like(v0)
     v2, = torch.autograd.grad([v0], [x0], [v1])
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1], torch.float32, device)
     a2 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     a3 = a2.clone()
     return (a3,), named(locals())
 
-
 def f(x1):
     x1.zero_()
     v4 = torch.mul(x1, 2)
     return (x1, v4)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "before": (

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.int64, device)
     a0 = strided(s0, torch.int64, (), (), 0)
     a1 = a0.detach()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.bitwise_and_(1)
     return x1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0)
     a1 = strided(s0, torch.float32, (2, 2), (1, 1), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.zero_()
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.int64, device)
@@ -23,12 +22,10 @@ def make_inputs_0(device):
         a2 = a0.t()
     return ([a0, a2], a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0[1]
     v1 = torch.take_along_dim(v0, x1)
     return (v1, x0)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

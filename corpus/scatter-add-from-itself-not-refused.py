@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3], torch.float32, device)
     a0 = strided(s0, torch.float32, (3, 2, 3, 1), (6, 3, 1, 1), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v3 = torch.tensor([[[[0], [0], [0]], [[0], [0], [0]]], [[[0], [0], [0]], [[0], [0], [0]]], [[[0], [0], [0]], [[0], [0], [0]]]])
     x0.scatter_add_(3, v3, x0)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

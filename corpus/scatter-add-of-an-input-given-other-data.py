@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (0, 2), (2, 1), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.sum()
@@ -27,7 +25,6 @@ def f(x0):
     v2 = torch.tensor([0])
     v0.scatter_add_(0, v2, v1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 3, 4), (12, 4, 1), 0, requires_grad=True)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a2 = a1.unsqueeze(0)
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     v0 = torch.tensor([[[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]], [[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]])
     x0.scatter_(1, v0, 2)
     x1.remainder_(2)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

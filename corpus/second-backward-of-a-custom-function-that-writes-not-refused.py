@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a2 = torch.mul(a1, 0)
     return (a0, a2), named(locals())
 
-
 def f(x0, x1):
     ComposedInPlace.apply(x0, x1, "product", "nothing", "copy", "quietly", False)
     return x1
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

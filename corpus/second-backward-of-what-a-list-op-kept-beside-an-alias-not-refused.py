@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (5,), (1,), 0)
@@ -24,12 +23,10 @@ def make_inputs_0(device):
     a3.requires_grad_()
     return (a1, a3), named(locals())
 
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0, a0), named(locals())
-
 
 def f(x0, x1):
     with torch.inference_mode():
@@ -37,7 +34,6 @@ def f(x0, x1):
     x1.clone()
     v0, = torch._foreach_mul([x0], 0)
     return v0
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},

@@ -16,7 +16,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     s1 = storage([0, 0], torch.float32, device)
@@ -24,11 +23,9 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (2,), (1,), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = Inside.checkpointed_count(x0, x1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

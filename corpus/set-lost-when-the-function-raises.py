@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.zero_()
@@ -27,7 +25,6 @@ def f(x0):
     x0.unsqueeze_(0)
     x0.as_strided((2,), (1,))
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

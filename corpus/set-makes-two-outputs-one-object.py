@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0, v1 = torch.sort(x0)
     v5 = torch.nn.functional.hardtanh(x0)
     v0.set_(v5)
     return (v5, [v1, v0, v0])
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

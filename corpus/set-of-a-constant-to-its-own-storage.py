@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v1 = torch.tensor([0], device=x0.device)
     v4 = v1.untyped_storage()
     v1.set_(v4)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

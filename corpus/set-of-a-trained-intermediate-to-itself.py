@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([-2], torch.float32, device)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a2 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a2,), named(locals())
 
-
 def f(x2):
     v0 = x2.clone()
     v0.set_(v0)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.float32, device)
     s1 = storage([0, 0, 0, 0], torch.float32, device)
@@ -20,14 +19,12 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (2, 2), (2, 1), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.as_strided_((1,), (1,), 2)
     v1 = torch.neg(x1)
     v0.set_(v1)
     v2 = torch.nn.functional.linear(v0, x1)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v1 = x0.clone()
     v0 = v1.conj()
     x0.set_(v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.set_(x0)
     v1 = v0.detach()
     return (v1, x0)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v1 = x0.zero_()
     v1.set_()
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

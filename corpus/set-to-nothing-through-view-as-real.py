@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = torch.view_as_real(x0)
     v0.set_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

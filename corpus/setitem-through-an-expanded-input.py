@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a2 = a0.expand((2, 1))
     return (a2,), named(locals())
 
-
 def f(x1):
     x1[0, 0] = 1
     return x1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,13 +12,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0)
     a1 = strided(s0, torch.float32, (3,), (2,), 0)
     return (a0, {"k0": [a0, a1]}), named(locals())
-
 
 def f(x0, x1):
     v0 = x1["k0"]
@@ -27,7 +25,6 @@ def f(x0, x1):
     v1.zero_()
     x1.update({"k0": v2, "n": x0})
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

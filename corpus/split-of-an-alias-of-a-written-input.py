@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     x0.zero_()
     v0 = torch.split(x1, 1, 1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

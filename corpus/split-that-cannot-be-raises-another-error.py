@@ -13,17 +13,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3], torch.float32, device)
     a0 = strided(s0, torch.float32, (3,), (1,), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v2, v3 = torch.split(x0, [2, 0], 0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

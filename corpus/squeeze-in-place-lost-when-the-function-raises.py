@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0, 0], torch.float32, device)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a2 = a0.zero_()
     return (a2, a1), named(locals())
 
-
 def f(x0, x1):
     x0.squeeze_()
     v0 = torch.ones((0,))
     torch.add(x1, v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

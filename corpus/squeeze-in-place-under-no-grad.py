@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 2), (2, 1), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v1 = torch.mul(x0, 2)
@@ -26,7 +24,6 @@ def f(x0):
         v1.squeeze_()
     v0 = torch.abs(v1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

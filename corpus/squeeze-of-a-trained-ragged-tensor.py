@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-2], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a2.requires_grad_()
     return (a2,), named(locals())
 
-
 def f(x0):
     v9 = x0.squeeze(2)
     return v9
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.sum()
     x0.data = v0
     torch.stack([x0, v0])
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-2, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
     a3 = a0.conj()
     return (a3,), named(locals())
 
-
 def f(x1):
     x1.untyped_storage().resize_(0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0)
     a2 = a0[::2]
     return (a0, a2), named(locals())
 
-
 def f(x0, x1):
     x0.mul_(-1)
     v0 = x1.narrow(0, 1, 1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.int64, device)
     a0 = strided(s0, torch.float32, (), (), 1)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.zero_()
     x0.t_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v3 = x0[1:]
     torch._foreach_neg_([v3, x0])
     v3.untyped_storage().resize_(4)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -22,14 +21,12 @@ def make_inputs_0(device):
     a1 = a0.clone()
     return (a1, a2), named(locals())
 
-
 def f(x0, x2):
     torch.ops.inductor.resize_storage_bytes_.default(x0, 8)
     with torch.no_grad():
         x0.zero_()
     x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.int64, device)
     a0 = strided(s0, torch.int64, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.zero_()
@@ -25,7 +23,6 @@ def f(x0):
     torch.ops.inductor.resize_storage_bytes_.default(v1, 0)
     v0.data = x0
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

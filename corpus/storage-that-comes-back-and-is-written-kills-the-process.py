@@ -15,19 +15,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([2, -2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a0.untyped_storage().resize_(0)
     return (a0,), named(locals())
 
-
 def f(x0):
     torch.ops.inductor.resize_storage_bytes_.default(x0, 8)
     x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

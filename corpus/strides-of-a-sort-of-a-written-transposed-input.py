@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([3, 0, 2, 4], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 2), (1, 2), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v2 = torch.ge(x0, 1)
@@ -26,7 +24,6 @@ def f(x0):
     v3 = x0.masked_scatter_(v2, v1)
     v4, v5 = torch.sort(x0, dim=1, stable=True)
     return v5
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.bool, device)
     s2 = storage([0, 2], torch.int64, device)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a1 = strided(s2, torch.int64, (2,), (1,), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = torch.sub(x1, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,20 +12,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     a1 = strided(s0, torch.float32, (1,), (1,), 1)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     torch.utils.swap_tensors(x0, x1)
     v9 = torch.ones((7,), device=x0.device)
     x0.copy_(v9)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1, 2), (2, 2, 1), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0, v1 = torch.split(x0, 1, 2)
     v2 = v0.view(())
     torch.utils.swap_tensors(v0, v0)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

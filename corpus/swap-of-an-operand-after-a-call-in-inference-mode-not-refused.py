@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.tensor([1, 0])
     v1 = torch.mul(x0, v0)
     torch.utils.swap_tensors(v0, v0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}, {"inputs": None}]
 

@@ -12,13 +12,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = a0.detach()
     return (a0, a1), named(locals())
-
 
 def f(x0, x1):
     v0 = x1.view((2,))
@@ -26,7 +24,6 @@ def f(x0, x1):
     torch.utils.swap_tensors(v0, v1)
     v1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = a0.clone()
     return (a1,), named(locals())
 
-
 def f(x0):
     torch.utils.swap_tensors(x0, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "before": ({"do": "hook", "kind": "retain", "site": "input", "index": 0},)}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = a0.t()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.t()
     torch.utils.swap_tensors(x0, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -20,11 +19,9 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (), (), 0)
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     torch.utils.swap_tensors(x0, x1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

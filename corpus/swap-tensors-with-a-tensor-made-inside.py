@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.ones_like(x0)
@@ -26,7 +24,6 @@ def f(x0):
     v0.requires_grad_(False)
     torch.utils.swap_tensors(v0, x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0, v1 = Composed.apply(x0, x0, "product", "nothing", "input", "nothing", False)
     v2 = v1.t()
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
 

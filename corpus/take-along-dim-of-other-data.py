@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.data = x0
     v0 = torch.tensor([0])
     torch.take_along_dim(x1, v0, 0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (0,), (1,), 0, requires_grad=True)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
         a1 = a0.unsqueeze(0)
     return (a1,), named(locals())
 
-
 def f(x0):
     with torch.no_grad():
         x0.t_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

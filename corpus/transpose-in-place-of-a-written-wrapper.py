@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 1), (1, 1), 0)
     a1 = wrapped.constant(a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.zero_()
     v0.t_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a2 = a0.clone()
     return (a2, a1), named(locals())
 
-
 def f(x0, x1):
     x0.zero_()
     x1.zero_()
     return x1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.neg(x0)
     v1, v2, v3, v4 = torch.unbind(v0, 0)
     v0.fill_(3)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,14 +12,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -28,12 +26,10 @@ def make_inputs_1(device):
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     WritesUnmarked.apply(x0)
     v0 = torch.neg(x1)
     return v0
-
 
 CALLS = [
     {"inputs": make_inputs_0},

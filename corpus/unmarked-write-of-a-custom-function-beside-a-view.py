@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -20,13 +19,11 @@ def make_inputs_0(device):
     a1.requires_grad_()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.t()
     WritesUnmarked.apply(x0)
     v0.clone()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

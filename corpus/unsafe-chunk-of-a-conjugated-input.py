@@ -14,14 +14,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (3, 2, 2), (4, 2, 1), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     a2 = a1.conj()
     return (a2,), named(locals())
-
 
 def f(x0):
     v0 = torch.rot90(x0)
@@ -33,7 +31,6 @@ def f(x0):
     x0.index_add_(1, v6, v2)
     v7 = v6.gt_(v6)
     return (v7, v0, v7, v4, v0)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

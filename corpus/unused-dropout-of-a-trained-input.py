@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = torch.lerp(x0, x0, 0.5)
     torch.nn.functional.dropout(x0)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

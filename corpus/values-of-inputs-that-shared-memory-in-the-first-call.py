@@ -13,13 +13,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([1], torch.float32, device)
@@ -28,12 +26,10 @@ def make_inputs_1(device):
     a1 = strided(s1, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.zero_()
     v0 = x0.clone()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
     a2 = a1.detach()
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     v0 = x1.view(torch.int32)
     v0.zero_()
     return [x0, v0]
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

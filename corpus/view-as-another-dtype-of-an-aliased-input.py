@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0)
     a1 = a0[0:3]
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v1 = x1.view(torch.int32)
     x0.mul_(2)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1, -2, 0, 2], torch.float32, device)
     a0 = strided(s1, torch.float32, (4,), (1,), 0)
     a1 = strided(s1, torch.float32, (2, 2), (2, 1), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.mul_(2)
     v9 = torch.view_as_complex(x1)
     return v9
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

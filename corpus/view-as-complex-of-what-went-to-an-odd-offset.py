@@ -14,12 +14,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.as_strided((0,), (0,), 1)
@@ -30,7 +28,6 @@ def f(x0):
     v3 = v2.t()
     v2.t_()
     return v3
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1], torch.int64, device)
     a0 = strided(s0, torch.int64, (4,), (1,), 0)
@@ -21,13 +20,11 @@ def make_inputs_0(device):
     a2 = strided(s0, torch.int64, (4,), (1,), 2)
     return (a0, a1, a2), named(locals())
 
-
 def f(x0, x1, x2):
     v0 = x0.zero_()
     v1 = torch.trace(x1)
     v7 = v0.view_as(x0)
     return (v7,)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

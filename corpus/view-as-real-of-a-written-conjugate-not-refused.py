@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
     a1 = a0.conj()
     return (a1,), named(locals())
 
-
 def f(x0):
     x0.zero_()
     torch.view_as_real(x0)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

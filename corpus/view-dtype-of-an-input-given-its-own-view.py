@@ -14,19 +14,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex128, device)
     a0 = strided(s0, torch.complex128, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.view((1,))
     x0.data = v0
     x0.view(torch.float64)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,25 +12,21 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.t()
     x0.t_()
     x0.clone()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "grad_mode": "inference"}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -20,12 +19,10 @@ def make_inputs_0(device):
         a1 = a0.t()
     return (a0, [a1]), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.clone()
     x1[0] = v0
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 1, "seed": 1, "how": "grad"},)}]
 

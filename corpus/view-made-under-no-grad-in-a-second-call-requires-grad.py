@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -24,7 +23,6 @@ def make_inputs_0(device):
     a3 = a1.view((1,))
     a4 = wrapped.tagged(a3)
     return (a0, [a2, a4]), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -37,14 +35,12 @@ def make_inputs_1(device):
     a4 = wrapped.tagged(a3)
     return (a0, [a2, a4]), named(locals())
 
-
 def f(x0, x1):
     with torch.no_grad():
         v0 = x0.clone()
         v1 = x0.t()
         x1.insert(0, v0)
     return v1
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,)},)}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 2), (2, 1), 0, requires_grad=True)
@@ -21,14 +20,12 @@ def make_inputs_0(device):
         a1 = a0[0:1]
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     with torch.no_grad():
         v2 = x1.flatten()
         x0.unsqueeze_(0)
         x0.squeeze_(0)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

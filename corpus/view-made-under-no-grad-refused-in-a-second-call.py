@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
         a2 = a1.as_strided((0,), (0,))
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     x1.detach()
     x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": None}]
 

@@ -12,17 +12,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([0], torch.float32, device)
     a3 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a3,), named(locals())
 
-
 def f(x0):
     v4 = x0.swapaxes(0, 0)
     return v4
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
 

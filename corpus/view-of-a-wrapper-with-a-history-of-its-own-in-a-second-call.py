@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([], torch.float32, device)
@@ -25,11 +23,9 @@ def make_inputs_1(device):
     a1 = wrapped.differentiable(a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.t()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,)},)}]
 

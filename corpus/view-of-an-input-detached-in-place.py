@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.view((1, 2))
     x0.detach_()
     x0.add_(1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

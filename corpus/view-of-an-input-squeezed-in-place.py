@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0, requires_grad=True)
     a1 = a0.clone()
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.transpose(0, 1)
     x0.squeeze_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -20,13 +19,11 @@ def make_inputs_0(device):
         a1 = a0.t()
     return (a1,), named(locals())
 
-
 def f(x0):
     x0.clone()
     with torch.inference_mode():
         x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": None}]
 

@@ -13,13 +13,11 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.int32, device)
     a0 = strided(s0, torch.int32, (4,), (1,), 0)
     a1 = strided(s0, torch.int32, (2, 2), (2, 1), 0)
     return (a0, {"k0": a1}), named(locals())
-
 
 def f(x0, x1):
     v1 = x1["k0"]
@@ -28,7 +26,6 @@ def f(x0, x1):
     v1.data = x0
     v1.zero_()
     return (v2, x0)
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 1, "seed": 1},)}]
 

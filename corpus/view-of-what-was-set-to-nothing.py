@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = torch.neg(x0)
@@ -28,7 +26,6 @@ def f(x0):
     v2 = torch.tensor([0], device=x0.device)
     v3 = torch.scatter(v1, 0, v2, v1)
     return v3
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

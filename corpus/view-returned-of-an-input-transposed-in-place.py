@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -20,13 +19,11 @@ def make_inputs_0(device):
     a1 = strided(s0, torch.float32, (2, 1, 1, 2), (2, 2, 2, 1), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.clone()
     v1 = x1.view((-1,))
     x1.transpose_(0, 3)
     return (v1, v0)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

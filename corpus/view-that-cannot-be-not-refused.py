@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 3, 2), (6, 2, 1), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v4 = x0[:, 2:3]
     v4.view((-1,))
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

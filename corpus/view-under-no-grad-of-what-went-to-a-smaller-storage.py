@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
         a2 = a1.t()
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     v0 = torch.ones(())
     x0.data = v0
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}, {"inputs": None}]
 

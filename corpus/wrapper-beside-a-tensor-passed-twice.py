@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     s1 = storage([0], torch.int64, device)
@@ -22,11 +21,9 @@ def make_inputs_0(device):
     a3 = wrapped.constant(a2)
     return (a3, a1, a1), named(locals())
 
-
 def f(x0, x1, x2):
     v0 = torch.neg(x1)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

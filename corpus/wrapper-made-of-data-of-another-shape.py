@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([2], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
     a1 = a0.expand((2, 1))
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x0.data = x1
     v2 = wrapped.differentiable(x0)
     return [v2, v2]
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

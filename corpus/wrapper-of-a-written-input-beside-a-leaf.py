@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -21,12 +20,10 @@ def make_inputs_0(device):
     a2 = wrapped.tagged(a1)
     return (a0, a2, a1), named(locals())
 
-
 def f(x0, x1, x2):
     x1.zero_()
     v0 = x0.clone()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 2), (2, 1), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v2 = torch.neg(x0)
@@ -26,7 +24,6 @@ def f(x0):
     v1 = x0.mT
     v1.logical_not_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.int64, device)
     a0 = strided(s0, torch.int64, (), (), 0)
     a1 = wrapped.two(a0, a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = x0.view(torch.complex64)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

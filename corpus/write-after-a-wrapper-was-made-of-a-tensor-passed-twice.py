@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0, a0), named(locals())
 
-
 def f(x0, x1):
     v0 = wrapped.two(x0, x0)
     x0.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

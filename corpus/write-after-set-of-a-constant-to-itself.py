@@ -13,17 +13,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     return (), named(locals())
-
 
 def f():
     v0 = torch.tensor([])
     v0.set_(v0)
     v0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

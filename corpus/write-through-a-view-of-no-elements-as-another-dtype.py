@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (2, 0), (1, 1), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.view(torch.uint8)
     v0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

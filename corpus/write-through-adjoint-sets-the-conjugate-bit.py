@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.clone()
     v1 = torch.adjoint(v0)
     v1.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

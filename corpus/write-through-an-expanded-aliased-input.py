@@ -12,20 +12,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1, 2], torch.float32, device)
     a1 = strided(s1, torch.float32, (), (), 0)
     a3 = strided(s1, torch.float32, (2, 1), (1, 1), 0)
     return (a1, a3), named(locals())
 
-
 def f(x1, x2):
     v0 = x2.expand((2, 2, 1))
     v1 = v0[0]
     v1.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.as_strided((2, 2), (4, 2))
     v0.eq_(1)
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.int32, device)
     a0 = strided(s0, torch.int32, (2,), (1,), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.unfold(0, 2, 1)
     v0.fill_(1)
     return ()
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], torch.float32, device)
     a0 = strided(s0, torch.float32, (3, 3), (3, 1), 2)
     return (a0,), named(locals())
 
-
 def f(x0):
     v7, v8, v9 = torch.unsafe_split(x0, 1, -2)
     v11 = v9.pow_(2)
     return v11
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     s1 = storage([], torch.complex64, device)
@@ -26,7 +25,6 @@ def make_inputs_0(device):
     a5.requires_grad_()
     return (a2, a3, a5), named(locals())
 
-
 def f(x0, x1, x2):
     v0 = torch.view_as_real(x2)
     v1 = v0[..., 0]
@@ -34,7 +32,6 @@ def f(x0, x1, x2):
         v2 = v1.abs_()
     x0.add_(1)
     return x2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

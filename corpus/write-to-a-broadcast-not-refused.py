@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s1 = storage([1], torch.float32, device)
     a2 = strided(s1, torch.float32, (), (), 0)
     return (a2,), named(locals())
 
-
 def f(x2):
     v6 = torch.broadcast_to(x2, (2, 2))
     v6.relu_()
     return x2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

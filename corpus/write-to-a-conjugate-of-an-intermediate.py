@@ -13,20 +13,17 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a0.requires_grad_()
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = torch.complex(x0, x0)
     v1 = v0.conj()
     v1.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

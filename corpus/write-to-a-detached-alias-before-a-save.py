@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (0,), (1,), 0, requires_grad=True)
     a1 = a0.detach()
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.zero_()
     v0 = torch.sin(x0)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
 

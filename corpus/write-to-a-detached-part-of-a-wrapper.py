@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0)
@@ -22,13 +21,11 @@ def make_inputs_0(device):
     a3 = a2.detach()
     return (a0, a1, a3), named(locals())
 
-
 def f(x1, x2, v0):
     v0.copy_(x1)
     x1.copy_(x1)
     x1.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "around": ("anomaly", "saved tensors")}]
 

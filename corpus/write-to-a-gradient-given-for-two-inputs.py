@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.sum()
     v1, v2 = torch.autograd.grad([v0], [x0, x0], [v0], create_graph=True)
     v1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.complex64, device)
     s1 = storage([0], torch.float32, device)
@@ -22,12 +21,10 @@ def make_inputs_0(device):
     a3 = a0.real
     return ((a3, a1, a2, a1),), named(locals())
 
-
 def f(x0):
     v0 = x0[1]
     v0.zero_()
     return x0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

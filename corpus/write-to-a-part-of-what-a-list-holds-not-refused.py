@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (0,), (1,), 0, requires_grad=True)
     return ([a0, a0],), named(locals())
-
 
 def f(x0):
     v0 = x0[0]
@@ -26,7 +24,6 @@ def f(x0):
     v2, v3, v4 = torch.chunk(v1, 3)
     x0[0] = v1
     return v2
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

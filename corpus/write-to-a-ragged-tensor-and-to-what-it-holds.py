@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 1], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     a1 = wrapped.jagged(a0)
     return (a1, a0), named(locals())
 
-
 def f(x0, x1):
     x1.zero_()
     x0.fill_(2)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

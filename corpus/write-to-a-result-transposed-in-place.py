@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     a0.requires_grad_()
     return (a0,), named(locals())
 
-
 def f(x0):
     v0 = x0.clone()
     v0.t_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 0, "seed": 1},)}]
 

@@ -12,18 +12,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float32, device)
     a0 = strided(s0, torch.float32, (1,), (1,), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = torch.nn.functional.dropout(x0, p=0.5)
     return (v0, x0)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

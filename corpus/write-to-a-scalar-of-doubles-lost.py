@@ -13,17 +13,14 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1], torch.float64, device)
     a0 = strided(s0, torch.float64, (), (), 0)
     return (a0,), named(locals())
 
-
 def f(x0):
     x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,7 +13,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 2), (2, 1), 0)
@@ -21,11 +20,9 @@ def make_inputs_0(device):
     a2 = a1.t()
     return (a2,), named(locals())
 
-
 def f(x0):
     x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

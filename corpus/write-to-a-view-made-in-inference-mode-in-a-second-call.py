@@ -13,14 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     with torch.inference_mode():
         a1 = a0.view((1,))
     return ([a1],), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
@@ -29,13 +27,11 @@ def make_inputs_1(device):
         a1 = a0.view((1,))
     return ([a1],), named(locals())
 
-
 def f(x0):
     v0 = x0[0]
     v1 = v0.clone()
     x0[0] = v1
     return None
-
 
 CALLS = [
     {"inputs": make_inputs_0},

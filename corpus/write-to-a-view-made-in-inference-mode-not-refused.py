@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
@@ -20,11 +19,9 @@ def make_inputs_0(device):
         a1 = a0.unsqueeze(0)
     return (a1,), named(locals())
 
-
 def f(x0):
     x0.mul_(2)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2, 3, 4], torch.float32, device)
     a0 = strided(s0, torch.float32, (4,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v1 = x0[0:1]
     v1.as_strided_((2,), (1,), 2)
     v1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

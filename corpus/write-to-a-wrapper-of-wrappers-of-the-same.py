@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -23,11 +22,9 @@ def make_inputs_0(device):
     a4 = wrapped.two(a2, a3)
     return (a4,), named(locals())
 
-
 def f(x0):
     x0.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,14 +13,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (0,), (1,), 0, requires_grad=True)
     a1 = a0.clone()
     a2 = a1.view((0,))
     return (a1, a2), named(locals())
-
 
 def make_inputs_1(device):
     s0 = storage([], torch.float32, device)
@@ -29,12 +27,10 @@ def make_inputs_1(device):
     a2 = a1.view((0,))
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.tanh_()
     x1.neg_()
     return v0
-
 
 CALLS = [
     {"inputs": make_inputs_0},

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (1,), (1,), 0, requires_grad=True)
@@ -20,14 +19,12 @@ def make_inputs_0(device):
     a2 = a1.t()
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     x0.squeeze_()
     v0 = x0.imag
     x0.zero_()
     v0.clone()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (0, 2), (2, 1), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.view(torch.int32)
     v1 = v0.t()
     v1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -20,14 +19,12 @@ def make_inputs_0(device):
     a1 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     v0 = x0.clone()
     v1 = v0[0]
     torch.add(x0, x0, out=v1)
     v1.copy_(x1)
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

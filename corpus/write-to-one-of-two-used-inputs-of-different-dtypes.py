@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 0, 0, 0, 0, 0, 0, 0, 0], torch.int64, device)
     a0 = strided(s0, torch.int64, (), (), 0)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
 
-
 def f(x0, x1):
     x1.zero_()
     x0.clone()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -13,12 +13,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 2, -1, 1], torch.complex64, device)
     a0 = strided(s0, torch.complex64, (2,), (1,), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v2 = torch.neg(x0)
@@ -26,7 +24,6 @@ def f(x0):
     v5 = v4.imag
     v5.mul_(2)
     return v2
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

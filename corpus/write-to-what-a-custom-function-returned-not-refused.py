@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -20,11 +19,9 @@ def make_inputs_0(device):
     a2 = ReturnsInput.apply(a1)
     return (a1, a2), named(locals())
 
-
 def f(x0, x1):
     x1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

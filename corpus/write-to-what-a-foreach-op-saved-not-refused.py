@@ -13,18 +13,15 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     return (a1,), named(locals())
 
-
 def f(x1):
     v0, = torch._foreach_mul([x1], -1)
     return (v0, x1)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": (

@@ -12,12 +12,10 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 
 def f(x0):
     v0 = x0.clone()
@@ -26,7 +24,6 @@ def f(x0):
     v1 = v0.t()
     v1.zero_()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "no_grad"}, {"inputs": None}]
 

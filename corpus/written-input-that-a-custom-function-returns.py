@@ -13,19 +13,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = a0.clone()
     return (a1,), named(locals())
 
-
 def f(x0):
     x0.zero_()
     v0 = ReturnsInput.apply(x0)
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

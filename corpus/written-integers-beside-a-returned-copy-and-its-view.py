@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.int64, device)
     s1 = storage([0], torch.float32, device)
@@ -20,13 +19,11 @@ def make_inputs_0(device):
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a0, a1), named(locals())
 
-
 def f(x0, x1, x2):
     v0 = x2.clone()
     x0.zero_()
     v1 = v0.t()
     return (v1, x0, v0)
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -14,14 +14,12 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([-2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (4, 1, 3), (3, 3, 1), 0, requires_grad=True)
     a1 = torch.mul(a0, 2)
     a2 = a1[:, 0]
     return (a1, a2), named(locals())
-
 
 def f(x0, x1):
     torch._foreach_add_([x1], 2)
@@ -30,7 +28,6 @@ def f(x0, x1):
         v1 = torch.square(v0)
     x1.clamp_(0, 2)
     return (v1, v0, x1, v0)
-
 
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 3, "seed": 2},)},

@@ -12,19 +12,16 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([1, 2], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0)
     a1 = wrapped.constant(a0)
     return (a1,), named(locals())
 
-
 def f(x0):
     v0 = ReturnsInput.apply(x0)
     v0.zero_()
     return v0
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

@@ -12,7 +12,6 @@
 import torch
 from aotcheck.script import main
 
-
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -24,14 +23,12 @@ def make_inputs_0(device):
     a4 = a3.clone()
     return (a3, a4, a1, a2), named(locals())
 
-
 def f(x0, x1, x2, x3):
     x1.clone()
     x3.clone()
     x0.zero_()
     x2.clone()
     return None
-
 
 CALLS = [{"inputs": make_inputs_0}]
 

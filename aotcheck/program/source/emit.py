@@ -278,9 +278,9 @@ def emit(program: Program, header: Mapping[str, object] | None = None) -> str:
     entries: dict[str, object] = {"format": FORMAT, **(header or {})} | {"format": FORMAT}
     top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "", "import torch"]
     top += [f"import {module}" for module in dict.fromkeys([*_modules(program), *_makers(program)])]
-    parts = ["\n".join([*top, IMPORT]) + "\n\n"]
-    parts += [_inputs_source(c.inputs, i) + "\n" for i, c in enumerate(program.calls) if c.inputs is not None]
-    parts.append(body_source(program) + "\n")
+    parts = ["\n".join([*top, IMPORT]) + "\n"]
+    parts += [_inputs_source(c.inputs, i) for i, c in enumerate(program.calls) if c.inputs is not None]
+    parts.append(body_source(program))
     parts.append(f"{_calls_source(program.calls)}\n")
     return "\n".join([*parts, ENDING])
 
