@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 
 import torch
 
@@ -44,11 +45,14 @@ def draw_transform(choose: Chooser, program: Program) -> Program:
         return program
     made = replace(call, around=(*call.around, transform))
     torch.default_generator.manual_seed(0)
+    args = build_call(program, index).args
+    given = list(tensors_of(args))
     try:
         with around(made, _CPU):
-            result = make_call(made, function_of(program), build_call(program, index).args)
+            result = make_call(made, function_of(program), args)
     except EXPECTED:
         return program
-    if not tidy(list(tensors_of(result))):
+    # What the function puts into a container of the caller's would outlive the transform.
+    if any(a is not b for a, b in zip_longest(given, tensors_of(args))) or not tidy(list(tensors_of(result))):
         return program
     return replace(program, calls=(*program.calls[:index], made, *program.calls[index + 1 :]))

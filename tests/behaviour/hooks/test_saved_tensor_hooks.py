@@ -1,24 +1,12 @@
-"""Around and inside; anomaly mode."""
+"""Saved-tensor hooks around the call and inside."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, session
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, session
 from tests.behaviour.shared import arguments
-
-
-def test_anomaly_mode_around_call_and_backward():
-    def session(compile):
-        x = leaf(3)
-        with torch.autograd.detect_anomaly(check_nan=True):
-            y = compile(lambda x: x * x)(x)
-            backward([y])
-        yield x
-
-    with pytest.warns(UserWarning, match="Anomaly Detection"):
-        check_session(session)
 
 
 @pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
@@ -80,15 +68,3 @@ def test_saved_tensor_hooks_disabled_around_the_call(compile):
         y = compile(lambda x: x * x)(x)
     backward([y])
     yield x
-
-
-def test_anomaly_mode_reports_a_nan_of_the_backward():
-    def session(compile):
-        x = leaf(3)
-        with torch.autograd.detect_anomaly(check_nan=True):
-            y = compile(lambda x: (x - x).sqrt() * 0)(x)
-            found = attempt_later(lambda: backward([y]))
-        yield type(found), getattr(found, "type", None)
-
-    with pytest.warns(UserWarning, match="Anomaly Detection"):
-        check_session(session)
