@@ -28,7 +28,7 @@ from aotcheck.program import (
 )
 from aotcheck.program.ops.registry import Group, find, ops
 from aotcheck.program.running.interpret import context_of
-from aotcheck.program.running.memory import execute_definite, tensors_of
+from aotcheck.program.running.memory import execute_definite, extent_in_bytes, tensors_of
 from strategies import Profile, programs
 
 
@@ -191,8 +191,10 @@ def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
             call = replace(call, args=(call.args[0], *rest))
         _execute(call, env)
     written = env[call.args[0].name]
-    stores = [t.untyped_storage() for t in tensors_of([written, *built.named.values()])]
-    return [bytes(s) for s in stores if s.nbytes()]
+    # What was made inside may lie on a larger storage, whose rest nobody filled (fold's).
+    reached = [(t.untyped_storage(), extent_in_bytes(t)) for t in tensors_of(written)]
+    reached += [(t.untyped_storage(), None) for t in tensors_of(list(built.named.values()))]
+    return [bytes(store)[:end] for store, end in reached if store.nbytes()]
 
 
 def test_no_write_depends_on_whether_its_operands_are_copies() -> None:

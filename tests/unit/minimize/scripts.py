@@ -54,12 +54,15 @@ def eagerly(made: Program) -> list[Observation]:
         return list(observe(made, lambda function: function, torch.device("cpu")))
 
 
+FREED = "reads freed memory"
+
+
 class _Whole(DryRun):
     """Raises where a program would read freed memory, which may kill this process; see Note [Freed memory]."""
 
     def before_statement(self, call: OpCall, env: dict[str, Any]) -> None:
         if not reads_nothing_missing(call, env) or self.saved.lost(call, env):
-            raise ValueError("reads freed memory")
+            raise ValueError(FREED)
 
     def on_error(self, error: Exception) -> None:
         raise error
@@ -72,8 +75,19 @@ def runs(made: Program) -> bool:
             warnings.simplefilter("ignore")
             _Whole(made).run()
         return all(step.raised is None for step in eagerly(made))
-    except (RuntimeError, ValueError, TypeError, LookupError):
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError):
         return False
+
+
+def reads_freed_memory(made: Program) -> bool:
+    """Whether eager must not run the program in this process."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _Whole(made).run()
+    except Exception as error:
+        return str(error) == FREED
+    return False
 
 
 def both(*predicates: Predicate) -> Predicate:

@@ -15,7 +15,7 @@ from aotcheck.program import Program, emit, flat_calls, parse
 from aotcheck.program.data.samples import ALIASED_VIEWS, SAMPLES
 from aotcheck.program.ops.registry import find
 from strategies import settled
-from tests.unit.minimize.scripts import Predicate, both, eagerly, paths, runs, text
+from tests.unit.minimize.scripts import Predicate, both, eagerly, paths, reads_freed_memory, runs, text
 
 
 def mutates_an_input(made: Program) -> bool:
@@ -28,6 +28,8 @@ def returns_an_alias(made: Program) -> bool:
 
 
 def is_refused(made: Program) -> bool:
+    if reads_freed_memory(made):
+        return False
     try:
         return any(step.raised is not None for step in eagerly(made))
     except Exception:  # inputs that cannot be built
