@@ -46,8 +46,9 @@ def test_most_are_found_soon() -> None:
 
 def test_the_page_lists_every_fault() -> None:
     page = (Path(__file__).parents[2] / "docs" / "faulty.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([a-z ]+) \| .* \| (\d+) \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| ([a-z ]+) \| .* \| (\d+|-) \|", page, re.MULTILINE)
     assert [name for name, _ in rows] == [name.replace("-", " ") for name in FAULTS]
-    counts: Any = [int(count) for _, count in rows]
+    counts: Any = [int(count) for _, count in rows if count != "-"]
     assert max(counts) <= 3000
+    assert len(counts) >= len(FAULTS) - 2, "found by no program"
     assert sum(count <= 300 for count in counts) > len(counts) / 2
