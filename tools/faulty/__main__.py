@@ -16,10 +16,11 @@ from tools.faulty.search import Found, search
 PAGE = Path(__file__).parents[2] / "docs" / "faulty.md"
 HEAD = """# Faulty backends
 
-{count} backends that are eager but for one fault each (`tools/faulty`), and how many programs it takes to find each:
-{median} in the median, {within} of them within 300, {hidden} not within {most}.
-Written by `python -m tools.faulty --seed {seed} --write`, torch
-{torch}; the stream is the one that `aotcheck fuzz --seed {seed}` runs.
+Each of {count} backends (`tools/faulty`) runs functions as eager does, but for one planted fault. The table says which
+program is the first that shows the fault: a number of {median} in the median, at most 300 for {within} of the faults.
+{hidden} faults are not found within {most} programs. The last column is the coarse key of the difference
+([signatures.md](signatures.md)). `python -m tools.faulty --seed {seed} --write` wrote the page, on torch {torch}; the
+programs are those of `aotcheck fuzz --seed {seed}`.
 
 | fault | what is wrong | found by program | as |
 | --- | --- | --- | --- |

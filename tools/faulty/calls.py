@@ -22,7 +22,7 @@ def sharing(args: Any) -> tuple[int, ...]:
 
 @fault(AREA, K.VALUES, K.IDENTITY, K.ALIASING)
 def aliasing_is_not_in_the_key(fn: Function) -> Function:
-    """A call whose arguments alias otherwise than those of the first runs on copies, written back at the end."""
+    """If arguments alias otherwise than in the first call, the call runs on copies and writes them back at the end."""
     first: list[tuple[int, ...]] = []
 
     def compiled(*args: Any) -> Any:
@@ -57,7 +57,7 @@ def requires_grad_is_not_in_the_key(fn: Function) -> Function:
 
 @fault(AREA, K.REQUIRES_GRAD, K.LEAFNESS, K.GRAD_FN, K.EXCEPTION)
 def grad_mode_is_not_in_the_key(fn: Function) -> Function:
-    """Every call runs in the grad mode of the first."""
+    """Every call runs in the grad mode of the first call."""
     first: list[bool] = []
 
     def compiled(*args: Any) -> Any:
@@ -72,7 +72,7 @@ def grad_mode_is_not_in_the_key(fn: Function) -> Function:
 
 @fault(AREA, K.SHAPE)
 def shape_is_not_in_the_key(fn: Function) -> Function:
-    """A call with larger arguments than the first gives its outputs the first call's size."""
+    """Fresh outputs of a later call are cut to the sizes that they had in the first call."""
     first: list[list[torch.Size]] = []
 
     def compiled(*args: Any) -> Any:
@@ -96,7 +96,7 @@ def shape_is_not_in_the_key(fn: Function) -> Function:
 
 @fault(AREA, K.STRIDE)
 def strides_are_not_in_the_key(fn: Function) -> Function:
-    """A fresh output of a later call has the strides of the first call's."""
+    """A fresh output of a later call has the strides that it had in the first call."""
     first: list[list[tuple[torch.Size, tuple[int, ...]]]] = []
 
     def compiled(*args: Any) -> Any:
@@ -118,7 +118,7 @@ def strides_are_not_in_the_key(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def values_are_not_read_again(fn: Function) -> Function:
-    """A call with arguments of the geometry of the first gives the first's values, where no grad is asked for."""
+    """If shapes, strides and dtypes are the first call's, outputs that require no grad have its values too."""
     first: list[tuple[Any, list[torch.Tensor]]] = []
 
     def compiled(*args: Any) -> Any:
@@ -138,7 +138,7 @@ def values_are_not_read_again(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def calls_share_what_they_save(fn: Function) -> Function:
-    """What a call saves for its backward is overwritten by the next call."""
+    """A call overwrites the tensors that an earlier call saved for its backward."""
     slots: dict[int, torch.Tensor] = {}
 
     def compiled(*args: Any) -> Any:
@@ -164,7 +164,7 @@ def calls_share_what_they_save(fn: Function) -> Function:
 
 @fault(AREA, K.REQUIRES_GRAD)
 def second_call_detaches(fn: Function) -> Function:
-    """Fresh outputs of a second call have no history."""
+    """Fresh outputs of all calls but the first have no history."""
     count: list[int] = []
 
     def compiled(*args: Any) -> Any:

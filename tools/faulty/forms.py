@@ -39,7 +39,7 @@ def twice(t: torch.Tensor) -> torch.Tensor:
 
 @fault(AREA, K.VALUES)
 def backward_of_a_fourier_transform_is_doubled(fn: Function) -> Function:
-    """The gradient that comes through ``fft`` and its kin is twice what it should be."""
+    """Gradients through ``fft``, ``ifft``, ``rfft``, ``irfft`` and ``fft2`` are doubled."""
     ops = [getattr(torch.fft, name) for name in ("fft", "ifft", "rfft", "irfft", "fft2")]
     return instead(*ops)(lambda f, args, kwargs: twice(f(*args, **kwargs)))(fn)
 
@@ -58,7 +58,7 @@ def mask_is_turned_over(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def index_is_sorted(fn: Function) -> Function:
-    """``x[index]`` takes the elements in the order in which they lie in ``x``."""
+    """``x[index]`` sorts an index tensor before it takes the elements."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t, index = args
@@ -77,7 +77,7 @@ def loss_is_summed(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def attention_sees_what_comes_after(fn: Function) -> Function:
-    """``is_causal`` and a mask are ignored."""
+    """Attention ignores its mask and ``is_causal``."""
     attention = torch.nn.functional.scaled_dot_product_attention
     return instead(attention)(lambda f, args, kwargs: f(*args[:3]))(fn)
 
@@ -121,7 +121,7 @@ def parameters_are_baked_in(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def tangents_are_halved(fn: Function) -> Function:
-    """``jvp`` gives half of the tangent."""
+    """``jvp`` returns half of the tangent."""
 
     def change(f: Call) -> Call:
         def jvp(*args: Any, **kwargs: Any) -> Any:
@@ -135,7 +135,7 @@ def tangents_are_halved(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES, K.SHAPE, K.STRUCTURE)
 def python_number_is_baked_in(fn: Function) -> Function:
-    """A Python number among the arguments is what it was in the first call."""
+    """A Python number among the arguments has its value of the first call."""
     first: dict[int, float] = {}
 
     def compiled(*args: Any) -> Any:
@@ -148,7 +148,7 @@ def python_number_is_baked_in(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def module_hooks_run_twice(fn: Function) -> Function:
-    """A forward hook of a module is called once more with the result of its first call."""
+    """A forward hook of a module is called twice: the second time on the result of the first."""
 
     def change(f: Call) -> Call:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -164,7 +164,7 @@ def module_hooks_run_twice(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def momentum_is_forgotten(fn: Function) -> Function:
-    """Each step of ``SGD`` is made as if it were the first."""
+    """``SGD`` drops its momentum before each step."""
 
     def change(f: Call) -> Call:
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -195,13 +195,13 @@ def printing(change: Callable[[str], str]) -> Compile:
 
 @fault(AREA, K.EFFECTS)
 def prints_twice(fn: Function) -> Function:
-    """What is printed is printed once more, as by a compiler that traces twice."""
+    """Everything that the function prints is printed twice, as by a compiler that traces twice."""
     return printing(lambda text: text * 2)(fn)
 
 
 @fault(AREA, K.EFFECTS)
 def prints_when_it_compiles(fn: Function) -> Function:
-    """What is printed is printed in the first call alone."""
+    """The function prints in the first call only."""
     calls: list[str] = []
 
     def change(text: str) -> str:

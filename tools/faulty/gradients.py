@@ -28,13 +28,13 @@ def first_only(g: torch.Tensor) -> torch.Tensor:
 
 @fault(AREA, K.VALUES)
 def expanded_cotangent_is_read_once(fn: Function) -> Function:
-    """Of an expanded cotangent only the first element counts."""
+    """All elements of an expanded cotangent but the first are taken for zeros."""
     return on_gradients(lambda g: first_only(g) if expanded(g) else g)(fn)
 
 
 @fault(AREA, K.VALUES)
 def strided_cotangent_is_read_in_order(fn: Function) -> Function:
-    """A cotangent that is not contiguous is read as if it were."""
+    """A cotangent that is not contiguous is read in the wrong order, and doubled."""
 
     def change(g: torch.Tensor) -> torch.Tensor:
         odd = not expanded(g) and not g.is_contiguous() and g.numel() > 1
@@ -45,7 +45,7 @@ def strided_cotangent_is_read_in_order(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def infinite_cotangent_is_clipped(fn: Function) -> Function:
-    """Infinities that arrive in a backward are made large numbers."""
+    """Infinities in a cotangent are replaced by the largest finite numbers."""
     return on_gradients(lambda g: torch.nan_to_num(g) if bool(g.isinf().any()) else g)(fn)
 
 
@@ -75,7 +75,7 @@ def fresh_outputs(result: Any, args: Any) -> list[torch.Tensor]:
 
 @fault(AREA, K.GRADIENT_NONE, K.VALUES)
 def undefined_tangents_are_zeros(fn: Function) -> Function:
-    """What no gradient reaches gets zeros, not None."""
+    """An output that gets no gradient passes zeros, not None, to what it was computed from."""
 
     def compiled(*args: Any) -> Any:
         result = fn(*args)
@@ -103,7 +103,7 @@ class Reaches(torch.autograd.Function):
 
 @fault(AREA, K.GRADIENT_NONE)
 def unused_inputs_get_zeros(fn: Function) -> Function:
-    """An input that an output does not depend on gets zeros for None."""
+    """An input that the output does not depend on gets a gradient of zeros, not None."""
 
     def compiled(*args: Any) -> Any:
         trained = [t for t in tensors(args) if history(t) is None and t.requires_grad and not t.is_inference()]
@@ -125,7 +125,7 @@ def _beyond(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
 
 @fault(AREA, K.VALUES)
 def gradients_are_overwritten(fn: Function) -> Function:
-    """A gradient replaces what ``.grad`` holds; it is not added to it."""
+    """A backward replaces ``.grad``; it does not add to it."""
 
     def compiled(*args: Any) -> Any:
         for x in {id(x): x for x in tensors(args)}.values():
@@ -152,7 +152,7 @@ def gradient_of_a_duplicate_counts_once(fn: Function) -> Function:
 
 @fault(AREA, K.EXCEPTION)
 def backward_works_once(fn: Function) -> Function:
-    """A second backward of the same output raises though its graph was retained."""
+    """A second backward of the same output raises, even if the graph was retained."""
 
     def compiled(*args: Any) -> Any:
         result = fn(*args)
@@ -202,43 +202,43 @@ class Refuses(Twofold):
 
 @fault(AREA, K.VALUES)
 def second_derivative_is_doubled(fn: Function) -> Function:
-    """The gradient of a gradient is twice what it should be."""
+    """Second derivatives are doubled."""
     return on_gradients(Twofold.apply)(fn)
 
 
 @fault(AREA, K.VALUES)
 def third_derivative_is_doubled(fn: Function) -> Function:
-    """First and second derivatives are right, the third is twice what it should be."""
+    """Third derivatives are doubled; first and second derivatives are right."""
     return on_gradients(Later.apply)(fn)
 
 
 @fault(AREA, K.EXCEPTION)
 def second_derivative_is_refused(fn: Function) -> Function:
-    """Gradients with a graph can be made, not backpropagated."""
+    """A gradient made with ``create_graph=True`` cannot be differentiated."""
     return on_gradients(Refuses.apply)(fn)
 
 
 @fault(AREA, K.REQUIRES_GRAD)
 def created_graph_is_lost(fn: Function) -> Function:
-    """Gradients have no history with create_graph=True."""
+    """A gradient made with ``create_graph=True`` has no history."""
     return on_gradients(lambda g: g.detach())(fn)
 
 
 @fault(AREA, K.VALUES)
 def gradient_of_a_complex_output_is_conjugated(fn: Function) -> Function:
-    """The cotangent of a complex output is conjugated."""
+    """The cotangent of a complex output is conjugated and multiplied by 1j."""
     return on_gradients(lambda g: g.conj().resolve_conj() * 1j if g.is_complex() else g)(fn)
 
 
 @fault(AREA, K.VALUES)
 def gradient_in_anomaly_mode_is_zero(fn: Function) -> Function:
-    """A backward that is called under anomaly mode gives zeros."""
+    """Under anomaly mode all gradients are zeros."""
     return on_gradients(lambda g: g * 0 if torch.is_anomaly_enabled() else g)(fn)
 
 
 @fault(AREA, K.HOOK)
 def backward_runs_ahead(fn: Function) -> Function:
-    """Hooks on an argument are called while the function runs."""
+    """The call runs a backward of its own, so it calls the hooks of its arguments too early."""
 
     def compiled(*args: Any) -> Any:
         result = fn(*args)
@@ -257,5 +257,5 @@ def backward_runs_ahead(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def gradient_is_doubled(fn: Function) -> Function:
-    """What arrives at an output in a backward is twice what it should be."""
+    """The cotangent of each output is doubled."""
     return on_gradients(lambda g: g * 2)(fn)

@@ -53,7 +53,7 @@ def losing(which: Callable[[torch.Tensor, list[torch.Tensor]], bool]) -> Compile
 
 @fault(AREA, K.VALUES)
 def write_to_the_last_argument_is_lost(fn: Function) -> Function:
-    """What is written to the last argument is lost, if its memory is nobody else's."""
+    """Writes to the last argument are lost, if no other argument shares its storage."""
 
     def compiled(*args: Any) -> Any:
         given = distinct(args)
@@ -69,25 +69,25 @@ def write_to_the_last_argument_is_lost(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def write_to_a_strided_argument_is_lost(fn: Function) -> Function:
-    """What is written to an argument that is not contiguous is lost."""
+    """Writes to an argument that is not contiguous are lost."""
     return losing(lambda t, others: not t.is_contiguous())(fn)
 
 
 @fault(AREA, K.VALUES)
 def write_to_an_aliased_argument_is_lost(fn: Function) -> Function:
-    """What is written to memory of two arguments is lost."""
+    """Writes to a storage that two arguments share are lost."""
     return losing(lambda t, others: shares(t, others))(fn)
 
 
 @fault(AREA, K.VALUES)
 def write_in_inference_mode_is_lost(fn: Function) -> Function:
-    """What is written to an argument in a call under no_grad or inference mode is lost."""
+    """Writes to arguments are lost in a call under no_grad or in inference mode."""
     return losing(lambda t, others: not torch.is_grad_enabled())(fn)
 
 
 @fault(AREA, K.VALUES)
 def write_beyond_an_argument_is_lost(fn: Function) -> Function:
-    """What is written to a storage where no argument reaches is lost."""
+    """Writes to a storage behind the end of all arguments on it are lost."""
 
     def compiled(*args: Any) -> Any:
         given = [t for t in distinct(args) if fits(t)]
@@ -104,7 +104,7 @@ def write_beyond_an_argument_is_lost(fn: Function) -> Function:
 
 @fault(AREA, K.SHAPE, K.STRIDE)
 def metadata_of_an_argument_is_restored(fn: Function) -> Function:
-    """An argument whose shape or strides the function changes in place has its old ones afterwards."""
+    """An argument that the function reshapes in place has its former shape and strides after the call."""
 
     def compiled(*args: Any) -> Any:
         given = [t for t in distinct(args) if not t.requires_grad and not t.is_inference()]
@@ -121,7 +121,7 @@ def metadata_of_an_argument_is_restored(fn: Function) -> Function:
 
 @fault(AREA, K.ALIASING, K.SHAPE, K.STORAGE_OFFSET, K.STORAGE_SIZE, K.VALUES)
 def argument_given_other_memory_keeps_its_own(fn: Function) -> Function:
-    """An argument that is given other memory, by ``set_`` or ``.data =``, has its old one afterwards."""
+    """An argument that gets another storage by ``set_`` or ``.data =`` has its former storage after the call."""
 
     def compiled(*args: Any) -> Any:
         given = [t for t in distinct(args) if not t.requires_grad and not t.is_inference()]
@@ -138,7 +138,7 @@ def argument_given_other_memory_keeps_its_own(fn: Function) -> Function:
 
 @fault(AREA, K.STORAGE_SIZE)
 def freed_storage_is_kept(fn: Function) -> Function:
-    """A storage that the function frees is as large as before."""
+    """A storage that the function frees has its former size after the call."""
 
     def compiled(*args: Any) -> Any:
         given = distinct(args)
@@ -155,7 +155,7 @@ def freed_storage_is_kept(fn: Function) -> Function:
 
 @fault(AREA, K.STORAGE_SIZE)
 def storage_grows_too_far(fn: Function) -> Function:
-    """A storage that the function makes larger ends sixteen bytes larger still."""
+    """A storage that the function enlarges is sixteen bytes larger than in eager."""
 
     def compiled(*args: Any) -> Any:
         held = [(t.untyped_storage(), t.untyped_storage().nbytes()) for t in distinct(args)]
@@ -170,7 +170,7 @@ def storage_grows_too_far(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def writes_before_an_error_are_undone(fn: Function) -> Function:
-    """When the function raises, what it had written by then is undone."""
+    """When the function raises, its writes are undone."""
 
     def compiled(*args: Any) -> Any:
         held = [(t, memory(t).clone()) for t in distinct(args) if fits(t)]
@@ -186,7 +186,7 @@ def writes_before_an_error_are_undone(fn: Function) -> Function:
 
 @fault(AREA, K.EXCEPTION)
 def index_errors_are_of_another_type(fn: Function) -> Function:
-    """An IndexError comes as a RuntimeError."""
+    """A RuntimeError is raised where eager raises an IndexError."""
 
     def compiled(*args: Any) -> Any:
         try:
@@ -199,7 +199,7 @@ def index_errors_are_of_another_type(fn: Function) -> Function:
 
 @fault(AREA, K.GLOBAL_STATE)
 def grad_mode_leaks_after_an_error(fn: Function) -> Function:
-    """After an error grad mode is switched over."""
+    """After an error, grad mode is enabled if it was disabled, and disabled if it was enabled."""
 
     def compiled(*args: Any) -> Any:
         try:
@@ -228,7 +228,7 @@ def write_to_a_leaf_is_allowed(fn: Function) -> Function:
 
 @fault(AREA, K.RNG, K.VALUES)
 def random_numbers_repeat(fn: Function) -> Function:
-    """The generator is where it was before the call: every call draws the same numbers."""
+    """The generator's state is restored after each call, so every call draws the same numbers."""
 
     def compiled(*args: Any) -> Any:
         state = torch.get_rng_state()
@@ -255,7 +255,7 @@ def one_random_number_too_many(fn: Function) -> Function:
 
 @fault(AREA, K.EXCEPTION, K.VALUES)
 def version_counters_stand_still(fn: Function) -> Function:
-    """What the caller writes between forward and backward is not noticed: copies are saved."""
+    """The graph saves copies of tensors, so a write between forward and backward raises no error."""
 
     def compiled(*args: Any) -> Any:
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone() if fits(t) else t, lambda t: t):

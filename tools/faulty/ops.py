@@ -75,7 +75,7 @@ def data_is_copied(fn: Function) -> Function:
 
 @fault(AREA, K.STORAGE_OFFSET, K.VALUES)
 def window_counts_from_the_view(fn: Function) -> Function:
-    """The offset of ``as_strided`` counts from where a view begins, not from where its storage does."""
+    """``as_strided`` counts its offset from the start of the view, not from the start of the storage."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         made = f(*args, **kwargs)
@@ -90,7 +90,7 @@ def window_counts_from_the_view(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def duplicate_indices_count_once(fn: Function) -> Function:
-    """Of what is added at one index several times the last counts."""
+    """Of several values that ``index_add_`` adds at one index, only one is added."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t, dim, index, *_ = args
@@ -106,7 +106,7 @@ def duplicate_indices_count_once(fn: Function) -> Function:
 
 @fault(AREA, K.SHAPE)
 def out_of_another_size_is_left_alone(fn: Function) -> Function:
-    """``out=`` of another size than the result is not resized: the result goes elsewhere."""
+    """An ``out=`` tensor of another size than the result is not resized and not written."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.get("out")
@@ -126,7 +126,7 @@ def out_of_another_size_is_left_alone(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def foreach_writes_each_tensor_once(fn: Function) -> Function:
-    """A tensor that a ``_foreach`` op is given twice is written once."""
+    """A ``_foreach`` op writes a tensor once, even if the tensor is in its list twice."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         listed = args[0]
@@ -149,7 +149,7 @@ def foreach_writes_each_tensor_once(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def bits_are_converted(fn: Function) -> Function:
-    """``view(dtype)`` converts instead of reading the bits otherwise."""
+    """``view(dtype)`` converts the values; it does not reinterpret their bits."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         made = f(*args, **kwargs)
@@ -162,7 +162,7 @@ def bits_are_converted(fn: Function) -> Function:
 
 @fault(AREA, K.ALIASING)
 def split_results_are_copies(fn: Function) -> Function:
-    """What ``split``, ``chunk`` and ``unbind`` give has memory of its own."""
+    """The results of ``split``, ``chunk`` and ``unbind`` are copies, not views."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return tuple(t.clone() for t in f(*args, **kwargs))
@@ -173,7 +173,7 @@ def split_results_are_copies(fn: Function) -> Function:
 
 @fault(AREA, K.REQUIRES_GRAD, K.LEAFNESS)
 def no_grad_is_ignored(fn: Function) -> Function:
-    """A view made under no_grad inside a function that runs with grad has a history."""
+    """Ops and views under no_grad inside the function record a history."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.is_grad_enabled() or torch.is_inference_mode_enabled() or not args[0].requires_grad:
@@ -188,7 +188,7 @@ def no_grad_is_ignored(fn: Function) -> Function:
 
 @fault(AREA, K.VALUES)
 def copy_from_an_alias_is_empty(fn: Function) -> Function:
-    """``copy_`` between windows of one storage does nothing."""
+    """``copy_`` between two views of one storage does nothing."""
 
     def change(f: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args[0] if same_storage(args[0], args[1]) else f(*args, **kwargs)

@@ -15,7 +15,7 @@ Tensors = list[torch.Tensor]
 
 @fault(AREA, K.ALIASING)
 def alias_of_an_input_is_a_copy(fn: Function) -> Function:
-    """An output that is a view of an input is a copy."""
+    """An output that is a view of an input in eager is a copy."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         return t.clone() if not any(t is u for u in given) and shares(t, given) and t.numel() else t
@@ -25,7 +25,7 @@ def alias_of_an_input_is_a_copy(fn: Function) -> Function:
 
 @fault(AREA, K.ALIASING)
 def alias_of_an_output_is_a_copy(fn: Function) -> Function:
-    """Of two outputs on one storage the second is a copy."""
+    """If two outputs share a storage in eager, the second one is a copy."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         fresh = not shares(t, given) and not any(t is u for u in before)
@@ -36,7 +36,7 @@ def alias_of_an_output_is_a_copy(fn: Function) -> Function:
 
 @fault(AREA, K.IDENTITY)
 def returned_input_is_another_object(fn: Function) -> Function:
-    """An input that is returned comes back as another tensor on the same memory."""
+    """An input that is returned is another tensor object on the same storage."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         return t.view_as(t) if any(t is u for u in given) else t
@@ -46,7 +46,7 @@ def returned_input_is_another_object(fn: Function) -> Function:
 
 @fault(AREA, K.IDENTITY)
 def tensor_returned_twice_is_two(fn: Function) -> Function:
-    """A tensor that is returned twice comes back as two."""
+    """A tensor that is returned twice is two tensor objects."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         return t.view_as(t) if any(t is u for u in before) and not any(t is u for u in given) else t
@@ -56,7 +56,7 @@ def tensor_returned_twice_is_two(fn: Function) -> Function:
 
 @fault(AREA, K.STORAGE_OFFSET)
 def offset_is_lost(fn: Function) -> Function:
-    """A view that begins behind the start of its storage begins at its start."""
+    """A view that is returned has storage offset 0."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         if t.requires_grad or not t.storage_offset() or any(t is u for u in given) or t.is_conj() or t.is_neg():
@@ -68,7 +68,7 @@ def offset_is_lost(fn: Function) -> Function:
 
 @fault(AREA, K.STRIDE)
 def strides_are_row_major(fn: Function) -> Function:
-    """A fresh output is contiguous whatever its strides in eager."""
+    """A fresh output is contiguous, whatever its strides are in eager."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         fresh = not shares(t, [*given, *before]) and not t.is_conj() and not t.is_neg()
@@ -79,19 +79,19 @@ def strides_are_row_major(fn: Function) -> Function:
 
 @fault(AREA, K.CONJ, K.ALIASING)
 def conjugate_is_resolved(fn: Function) -> Function:
-    """A conjugate that is returned is computed: it has no conj bit."""
+    """A lazily conjugated output is resolved: it has no conj bit."""
     return on_results(lambda t, given, before: t.resolve_conj() if t.is_conj() else t)(fn)
 
 
 @fault(AREA, K.NEG, K.ALIASING)
 def negative_is_resolved(fn: Function) -> Function:
-    """A lazily negated tensor that is returned is computed: it has no neg bit."""
+    """A lazily negated output is resolved: it has no neg bit."""
     return on_results(lambda t, given, before: t.resolve_neg() if t.is_neg() else t)(fn)
 
 
 @fault(AREA, K.REQUIRES_GRAD)
 def no_grad_view_of_a_leaf_requires_no_grad(fn: Function) -> Function:
-    """A view of a leaf that requires grad, made under no_grad, requires none."""
+    """A view under no_grad of a leaf that requires grad does not require grad."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         windows = [u for u in given if u is not t and same_storage(t, u)]
@@ -103,7 +103,7 @@ def no_grad_view_of_a_leaf_requires_no_grad(fn: Function) -> Function:
 
 @fault(AREA, K.REQUIRES_GRAD)
 def all_outputs_require_grad(fn: Function) -> Function:
-    """If one output requires grad, so does each that could."""
+    """If one output requires grad, all fresh floating and complex outputs do."""
 
     def compiled(*args: Any) -> Any:
         result = fn(*args)
@@ -120,7 +120,7 @@ def all_outputs_require_grad(fn: Function) -> Function:
 
 @fault(AREA, K.REQUIRES_GRAD)
 def detached_alias_has_a_history(fn: Function) -> Function:
-    """A detached alias of an input is a view of it that gradients pass."""
+    """A detached alias of an input is a differentiable view of the input."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         for u in given:
@@ -134,7 +134,7 @@ def detached_alias_has_a_history(fn: Function) -> Function:
 
 @fault(AREA, K.DTYPE)
 def bool_is_a_byte(fn: Function) -> Function:
-    """A fresh bool output is uint8."""
+    """A fresh bool output has dtype uint8."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         return t.view(torch.uint8) if t.dtype is torch.bool and not shares(t, given) else t
@@ -144,7 +144,7 @@ def bool_is_a_byte(fn: Function) -> Function:
 
 @fault(AREA, K.SHAPE)
 def scalar_has_a_dimension(fn: Function) -> Function:
-    """A fresh output without dimensions has one."""
+    """A fresh 0-dim output has one dimension."""
 
     def change(t: torch.Tensor, given: Tensors, before: Tensors) -> torch.Tensor:
         return t.unsqueeze(0) if not t.dim() and not shares(t, [*given, *before]) else t
@@ -154,7 +154,7 @@ def scalar_has_a_dimension(fn: Function) -> Function:
 
 @fault(AREA, K.SHAPE)
 def empty_output_is_flat(fn: Function) -> Function:
-    """An output without elements is of shape (0,)."""
+    """An output without elements has shape (0,)."""
     return on_results(lambda t, given, before: t.flatten() if not t.numel() and t.dim() > 1 else t)(fn)
 
 
@@ -173,7 +173,7 @@ def inference_tensor_is_an_ordinary_one(fn: Function) -> Function:
 
 @fault(AREA, K.STRUCTURE)
 def list_is_a_tuple(fn: Function) -> Function:
-    """A list that is returned inside of a result is a tuple."""
+    """A list in the result is a tuple."""
 
     def compiled(*args: Any) -> Any:
         result = fn(*args)
@@ -186,7 +186,7 @@ def list_is_a_tuple(fn: Function) -> Function:
 
 @fault(AREA, K.STRUCTURE)
 def container_of_the_caller_is_copied(fn: Function) -> Function:
-    """A list or dict of the caller's that is returned comes back as a copy."""
+    """An argument that is a list or dict and is returned is a copy."""
 
     def compiled(*args: Any) -> Any:
         result = fn(*args)
@@ -202,13 +202,13 @@ def container_of_the_caller_is_copied(fn: Function) -> Function:
 
 @fault(AREA, K.STRUCTURE)
 def write_to_a_container_is_lost(fn: Function) -> Function:
-    """What the function does to a list or dict of its caller's is done to a copy."""
+    """The function changes copies of the lists and dicts among its arguments."""
     return lambda *args: fn(*(type(a)(a) if isinstance(a, list | dict) else a for a in args))
 
 
 @fault(AREA, K.STRUCTURE)
 def constant_is_lost(fn: Function) -> Function:
-    """Instead of a constant that is returned beside tensors None comes back."""
+    """A number or string in a tuple of results is None."""
 
     def compiled(*args: Any) -> Any:
         result = fn(*args)
