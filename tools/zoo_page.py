@@ -19,79 +19,79 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"
 
 INTRODUCTION = """# The zoo
 
-`aotcheck zoo --backend B` trains small programs of the kinds that people run, a few steps each, eagerly and through B,
-and compares after every step what the step returned, losses, gradients, parameters, buffers, the optimizer's state, the
-state of the generators and of the process. Values are compared bitwise; where kernels round otherwise, they may be no
-further from a float64 run than twice eager's own distance and a few units in the last place. Strides and aliasing are
-compared as the fuzzer's oracle compares them.
+`aotcheck zoo --backend B` trains small models of common kinds for a few steps, eagerly and through B. After every step it
+compares results, losses, gradients, parameters, buffers, the optimizer's state, the state of the generators and of the
+process. Values that are bitwise equal are equal. Other values are equal within rounding if their distance from a float64
+run is at most twice eager's distance plus a few units in the last place. Strides and aliasing are compared as by the
+fuzzer's oracle.
 
 | option | meaning |
 | --- | --- |
-| `--models a,b` | only these |
+| `--models a,b` | only these models |
 | `--libraries` | without `--models`: the models of torchvision, timm and transformers, instead of our own |
 | `--device cpu\\|cuda` | where they run |
-| `--jobs N`, `--timeout T`, `--memory GiB` | worker processes: each model has one of its own |
-| `--json` | the results for programs |
+| `--jobs N`, `--timeout T`, `--memory GiB` | number and limits of worker processes; each model has a process of its own |
+| `--json` | print the results as JSON |
 
 | outcome | meaning |
 | --- | --- |
-| equal | as eager, in every step |
-| differs | not as eager: what, in which step, both values |
-| refused | the backend refuses by name, or does not promise what the model asks |
-| error | the backend raises where eager does not; or the process ends, or has no end |
-| ran eagerly | the backend's counters say that nothing was compiled, or that something was handed to others |
-| eager differs from itself | so nothing is said about the backend |
+| equal | every step is as in eager |
+| differs | some step is not; the result says which step, what differs, and both values |
+| refused | the backend refuses the model with an error for this, or does not promise what the model needs |
+| error | the backend raises where eager does not, or its process crashes or hangs |
+| ran eagerly | by the backend's counters, it compiled nothing or handed something to another compiler |
+| eager differs from itself | two eager runs differ, so the backend is not judged |
 
-It exits 0 when no model differs or fails, 1 if one does, 2 for usage, 3 for infrastructure. A number of compilations
-such as `4 > 2` is more than the model should take; that fails nothing.
+The exit code is 0 when no model differs or fails, 1 if one does, 2 for usage, 3 for infrastructure. `4 > 2` means 4
+compilations where the model should need 2; that fails nothing.
 
 A model is a function in `aotcheck/zoo/models/`, registered by `@model(kind, schedule)`. It builds a `Program`:
-the module or function that is compiled (its *target*), a *step* that calls the compiled target and does the rest
-eagerly, a batch for each size of the schedule, and the state that is compared. A backend that promises modules gets a
-module as it is, another one a function of the module's parameters and buffers.
+the module or function that is compiled (the *target*), a *step* that calls the compiled target and does the rest
+eagerly, a batch for each size of the schedule, and the state that is compared. A backend that promises modules gets the
+module; any other backend gets a function of the module's parameters and buffers.
 
-`pip install 'aotcheck[models]'` brings the libraries of `--libraries`. Their models are lines of
-`aotcheck/zoo/models/libraries.toml`: a constructor, what it is trained on, the sizes that make it small. Weights are
-random; nothing is downloaded.
+`pip install 'aotcheck[models]'` installs the libraries of `--libraries`. Each of their models is a line of
+`aotcheck/zoo/models/libraries.toml`: the constructor, the training data, the sizes that make the model small. Weights
+are random; nothing is downloaded.
 """
 
 
 WHY = {
     ("aotcheck", "library_of_a_tensor"): "the class of a traced tensor is not torch's: the other branch is taken",
-    ("aotcheck", "selective_checkpoint_whose_body_writes"): "the body is computed again once too often",
+    ("aotcheck", "selective_checkpoint_whose_body_writes"): "the body is recomputed once too often",
     (
         "aotcheck",
         "data-dependent",
-    ): "wav2vec2 looks at labels, longformer at a mask; the others at what is padded, unless "
-    "`torch.compiler.is_compiling()`, which is false while aotcheck traces: made true, they are equal",
+    ): "wav2vec2 branches on labels, longformer on a mask, the others on the padding, but not if "
+    "`torch.compiler.is_compiling()`, which is false while aotcheck traces; with it true they are equal",
     ("torch", "noise_behind_a_transposed_convolution"): "the mask is drawn for another memory layout than eager's "
     "(corpus/noise-is-drawn-for-another-memory-layout.py)",
-    ("torch", "buffer_that_counts"): "the backward computes again from the count as it is after the call "
+    ("torch", "buffer_that_counts"): "the backward recomputes from the count after the call "
     "(pytorch #197039, corpus/gradient-by-what-was-computed-before-a-write.py)",
     ("torch", "contrastive_with_a_queue"): "the backward copies the queue again, with the new keys in it "
     "(the same, corpus/gradient-by-a-copy-made-before-a-write-on-inductor.py)",
-    ("torch", "spectral_norm"): "the backward makes the power iteration again, from the vector that it gave "
+    ("torch", "spectral_norm"): "the backward repeats the power iteration, from the vector that the forward's iteration gave "
     "(the same, corpus/gradient-by-a-power-iteration-on-inductor.py)",
-    ("torch", "checkpointed_stack"): "running statistics are not updated when the block is computed again "
+    ("torch", "checkpointed_stack"): "running statistics are not updated when the block is recomputed "
     "(corpus/checkpoint-updates-running-statistics-once.py)",
     ("torch", "reentrant_checkpointed_stack"): "the same",
-    ("torch", "selective_checkpoint_whose_body_writes"): "what the body writes when it is computed again is lost "
+    ("torch", "selective_checkpoint_whose_body_writes"): "writes of the recomputed body are lost "
     "(pytorch #113737, corpus/selective-checkpoint-whose-body-counts.py)",
-    ("torch", "distributed_tensors_on_one_process"): "eager's run has used an equal mesh, made before this one: "
-    "what is computed of tensors on the second of two equal meshes raises, on the first it does not (torchtitan #3013 "
-    "has the error; the corpus's language has one mesh)",
+    ("torch", "distributed_tensors_on_one_process"): "eager's run used an equal mesh, made before this one: "
+    "ops raise on tensors of the second of two equal meshes, and not on those of the first (torchtitan #3013 "
+    "has the error; corpus files have one mesh)",
     (
         "torch",
         "custom_op_that_may_write",
-    ): "an op that may write an optional argument, called without it: Inductor takes "
-    "an element of its only result (no issue found; the corpus's language has no ops of a user's)",
+    ): "an op may write an optional argument and is called without it: Inductor takes "
+    "an element of its only result (no issue found; corpus files cannot hold a user's ops)",
     (
         "torch",
         "torchvision.resnet18",
     ): "rounding, as it seems: 2.4 times as far from a float64 run as eager's largest error",
-    ("torch", "torchvision.densenet"): "running statistics are not updated when a checkpoint is computed again",
+    ("torch", "torchvision.densenet"): "running statistics are not updated when a checkpoint is recomputed",
 }
-"""What is known of causes, by backend and model, or reason of a library's; "torch" is any backend of torch's."""
+"""Known causes, by backend and model (of a library's models, also by reason); "torch" is any backend of torch's."""
 
 
 def main(files: list[str]) -> None:
@@ -122,7 +122,7 @@ def page(runs: list[dict[str, Any]]) -> str:
             lines.append(f"| **{kind.value}** |{' | |' * len(found)}")
         cells = [_cells(models.get(model.name)) for models in found.values()]
         lines.append(f"| `{model.name}` | {' | '.join(cells)} |")
-    lines += ["", "Where it is not equal:", ""]
+    lines += ["", "Models that are not equal, and why:", ""]
     for backend, models in found.items():
         unequal = {name: one for name, one in models.items() if one["outcome"] != "equal"}
         for name, one in unequal.items():
