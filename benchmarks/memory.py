@@ -201,9 +201,9 @@ def report(results: Sequence[tuple[Subject, Use, Use, Use]]) -> str:
     lines = [
         "# Memory",
         "",
-        "Made by `python -m benchmarks.memory`: bytes of tensors in one training step, of eager, of torch's own",
-        "`functorch.compile.aot_module` with its default partition, and of aotcheck. *Saved* is what is alive between",
-        "forward and backward besides parameters, input and loss; *peak* the most that is alive at any moment.",
+        "`python -m benchmarks.memory` wrote this page: bytes of tensors in one training step, of eager, of torch's",
+        "`functorch.compile.aot_module` with its default partition, and of aotcheck. *Saved* counts tensors alive between",
+        "forward and backward, without parameters, input and loss. *Peak* is the most bytes alive at any moment.",
         "",
         f"torch {torch.__version__}, Python {platform.python_version()}.",
         "",
@@ -214,7 +214,7 @@ def report(results: Sequence[tuple[Subject, Use, Use, Use]]) -> str:
         cells = [plain.saved, theirs.saved, mine.saved, plain.peak, theirs.peak, mine.peak]
         lines.append(f"| {subject.name} | {' | '.join(f'{c:,}' for c in cells)} |")
     worse = [s.name for s, _, theirs, mine in results if mine.saved > theirs.saved or mine.peak > theirs.peak]
-    lines += ["", f"Worse than torch's: {', '.join(worse) if worse else 'none'}.", ""]
+    lines += ["", f"Modules where aotcheck needs more than torch: {', '.join(worse) if worse else 'none'}.", ""]
     return "\n".join(lines)
 
 

@@ -24,20 +24,20 @@ OUTPUT = Path(__file__).resolve().parent.parent / "docs" / "minimize.md"
 HEAD = """\
 # Minimizing
 
-`aotcheck minimize FILE` reduces a failing program, a finding of a run or a file of the corpus, to the least that
-still shows the same coarse key on the same backend. It deletes calls, steps, statements, outputs and arguments, takes
-contexts off, makes tensors plain and small, ops simple and numbers 0 or 1, until no pass finds anything simpler that
-still fails. Each candidate runs in a worker process, so that a crash or a hang is an outcome with a key of its own. It
-counts only if eager raises nothing on it that it does not raise on the original, and if its outcome is as well defined.
-The result is the same with any number of workers, and minimizing it again changes nothing.
+`aotcheck minimize FILE` reduces a failing program (a finding of a run, a file of the corpus) to a smallest program
+that still shows the same coarse key on the same backend. It deletes calls, steps, statements, outputs and arguments,
+removes contexts, makes tensors plain and small, ops simple and numbers 0 or 1, until no pass finds anything simpler
+that still fails. Each candidate runs in a worker process, so that a crash or a hang is an outcome with a key of its
+own. A candidate counts only if eager raises nothing new on it, and if its outcome is as well defined as the
+original's. The result is the same with any number of workers, and minimizing the result again changes nothing.
 
-A finding keeps to its op: an op that a candidate brings in must show nothing of that key by itself, on plain operands
-or on operands as it has there. Else the candidate counts only if most of the other simple ops of the same kind (views,
-writes, ops that compute) show the key in that place too, since then no op is to blame. So on a backend that gets
-`detach` wrong as well, a slice that is wrong does not become a `detach`.
+A candidate may bring in another op only if that op does not show the same key by itself, on plain operands or on
+those that it has in the candidate. So on a backend whose `detach` is wrong too, a wrong slice does not become a
+`detach`. One exception: if most simple ops of the same kind (views, writes, ops that compute) show the key in that
+place, no op is to blame, and the candidate counts.
 
-What that makes of {most} findings of each run, drawn at random, with one worker on a busy machine, torch {version}.
-Made by
+The table shows {most} findings of each run, drawn at random and minimized by one worker on a busy machine with torch
+{version}. These commands made it:
 
 {commands}
 

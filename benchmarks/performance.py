@@ -205,9 +205,9 @@ def report(rows: Sequence[Row], samples: int) -> str:
     lines = [
         "# Performance",
         "",
-        "Made by `python -m benchmarks.performance`: times faster than torch's own `functorch.compile.aot_function`,",
-        "with microseconds (aotcheck's / torch's) in brackets. Both hand their graphs to a compiler that looks at the",
-        "example value of each node and returns them as they are.",
+        "`python -m benchmarks.performance` wrote this page: how many times faster aotcheck is than torch's own",
+        "`functorch.compile.aot_function`, and microseconds (aotcheck's / torch's) in brackets. The compiler of both",
+        "reads the example value of each node and returns the graph unchanged.",
         "",
         f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, "
         f"{torch.get_num_threads()} thread; processor time; {samples} samples of each, interleaved in one process.",
@@ -223,7 +223,7 @@ def report(rows: Sequence[Row], samples: int) -> str:
         ("Forward and backward", [row.training.ratio for row in rows]),
     ):
         lines.append(
-            f"- {what}: {statistics.median(ratios):.2f}x the speed in the median, {min(ratios):.2f}x at worst."
+            f"- {what}: {statistics.median(ratios):.2f}x torch's speed in the median, {min(ratios):.2f}x at worst."
         )
     return "\n".join([*lines, ""])
 

@@ -36,35 +36,38 @@ MOST_BLOCKS = 40
 HEAD = """\
 # Signatures
 
-A signature is the coarse key and the skeleton of what a finding comes down to, and, for aotcheck's own AOT autograd
-and torch's compilers, the stage to blame. What it comes down to is, of these, the first that shows a difference by
-itself: one op that the program calls, wherever it is called, on plain operands or else on operands as it had there;
-the shortest beginning of the minimized program that already gives wrong values or aliasing; the minimized program.
-Both count only where they may cause what the program shows: rounding causes rounding alone, and a copy in place of a
-view no wrong values where nothing is written.
+A signature groups findings that probably have one cause. It has a coarse key, a skeleton and, for aotcheck's own AOT
+autograd and torch's compilers, the stage to blame.
 
-A skeleton has no numbers, sizes and dtypes. Independent statements stand in one order in it, and parameters and
-tensors are numbered as they are used, so that neither order nor names tell two programs apart
-(`aotcheck/campaign/findings/canonical.py`).
+**The skeleton** is that of the first of these programs that shows a difference:
 
-A coarse key is which oracle saw the first difference and where. Of an exception it has the type and the first
-sentence of the message, without numbers, sizes, dtypes, paths, colours and names of nodes; where an exporter or a
-compiler raises one error `from` another, those of the innermost one that has a message. Of values it has how far they
-are off, if that is special: `rounding` (everywhere a small part of eager's value), `infinite or NaN` (wherever they
-differ, on one side), `narrowed` (integers that were cut to a narrower dtype).
+1. one op that the program calls, on plain operands, or else on the operands that the op has in the program;
+2. the shortest beginning of the minimized program that already gives wrong values or aliasing;
+3. the minimized program.
 
-Signatures that have one cause and one stage are told as one entry: the same statements on inputs that share memory
-alike, called alike, whatever is returned, backpropagated or looked at. The gravest heads the entry, the others are
-told as "also seen as". Two that raise different errors stay apart, and so do programs that consist only of ops that
-minimizing puts in place of any other (`clone`, `zero_`, `detach`, `t`, `sum`). Entries stand in this order
-(`aotcheck/campaign/results/rank.py`): silently wrong, crash or hang, lost mutation, raises, does not raise, aliasing,
-metadata; then by how odd a program is.
+The first two count only if their difference may cause the program's difference. Rounding causes only rounding. A copy
+in place of a view causes no wrong values where nothing is written. A skeleton has no numbers, sizes and dtypes.
+Independent statements are in one fixed order, and parameters and tensors are numbered in the order of their use, so
+neither order nor names tell two programs apart (`aotcheck/campaign/findings/canonical.py`).
 
-Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
-otherwise right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.
+**The coarse key** says which oracle saw the first difference, and where. For an exception the key has the type and
+the first sentence of the message, without numbers, sizes, dtypes, paths, colours and names of nodes. If an exporter
+or a compiler raises one error `from` another, the key has the innermost error with a message. For values the key says
+in three cases how they differ: `rounding` (everywhere by a small part of eager's value), `infinite or NaN` (wherever
+they differ, on one side), `narrowed` (integers that were cut to a narrower dtype).
 
-- Seeds that came to the most frequent signature of their bug: {same} of {runs}. Bugs with at least 9 of 10 (or all but
-  one, where fewer seeds find the bug): {stable} of {bugs}.
+Reports show signatures of one cause and one stage as one entry: the same statements on inputs that share memory in
+the same way, called in the same way, whatever is returned, backpropagated or compared. The worst signature heads the
+entry, and the entry lists the others under "also seen as". Two that raise different errors stay apart. So do programs
+of only those ops that minimizing puts in place of any other (`clone`, `zero_`, `detach`, `t`, `sum`). Entries have
+this order (`aotcheck/campaign/results/rank.py`): silently wrong, crash or hang, lost mutation, raises, does not
+raise, aliasing, metadata; then by how unlikely people are to write such a program.
+
+`python -m benchmarks.signatures` wrote this page, on torch {version}. It plants each bug of `tests/meta/bugs.py` in a
+path that is otherwise right, and minimizes the first finding of each of ten seeds, within {programs} programs.
+
+- Seeds that gave the most frequent signature of their bug: {same} of {runs}. Bugs for which at least 9 of 10 seeds
+  did (or all but one, where fewer seeds find the bug): {stable} of {bugs}.
 - Signatures that two bugs share: {shared}.
 
 | bug | seeds that find it | with one signature | the signature |
