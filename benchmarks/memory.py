@@ -202,7 +202,7 @@ def report(results: Sequence[tuple[Subject, Use, Use, Use]]) -> str:
         "# Memory",
         "",
         "`python -m benchmarks.memory` wrote this page: bytes of tensors in one training step, of eager, of torch's",
-        "`functorch.compile.aot_module` with its default partition, and of aotcheck. *Saved* counts tensors alive between",
+        "`functorch.compile.aot_module` with its default partition, and of aotcheck. *Saved* counts tensors between",
         "forward and backward, without parameters, input and loss. *Peak* is the most bytes alive at any moment.",
         "",
         f"torch {torch.__version__}, Python {platform.python_version()}.",

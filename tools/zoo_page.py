@@ -19,18 +19,18 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"
 
 INTRODUCTION = """# The zoo
 
-`aotcheck zoo --backend B` trains small models of common kinds for a few steps, eagerly and through B. After every step it
-compares results, losses, gradients, parameters, buffers, the optimizer's state, the state of the generators and of the
-process. Values that are bitwise equal are equal. Other values are equal within rounding if their distance from a float64
-run is at most twice eager's distance plus a few units in the last place. Strides and aliasing are compared as by the
-fuzzer's oracle.
+`aotcheck zoo --backend B` trains small models of common kinds for a few steps, eagerly and through B. After every step
+it compares results, losses, gradients, parameters, buffers, the optimizer's state, the state of the generators and of
+the process. Values are equal if they are bitwise equal, and equal within rounding if their distance from a float64 run
+is at most twice eager's distance plus a few units in the last place. Strides and aliasing are compared as the fuzzer's
+oracle compares them.
 
 | option | meaning |
 | --- | --- |
 | `--models a,b` | only these models |
 | `--libraries` | without `--models`: the models of torchvision, timm and transformers, instead of our own |
 | `--device cpu\\|cuda` | where they run |
-| `--jobs N`, `--timeout T`, `--memory GiB` | number and limits of worker processes; each model has a process of its own |
+| `--jobs N`, `--timeout T`, `--memory GiB` | number and limits of worker processes; each model has its own |
 | `--json` | print the results as JSON |
 
 | outcome | meaning |
@@ -70,7 +70,7 @@ WHY = {
     "(pytorch #197039, corpus/gradient-by-what-was-computed-before-a-write.py)",
     ("torch", "contrastive_with_a_queue"): "the backward copies the queue again, with the new keys in it "
     "(the same, corpus/gradient-by-a-copy-made-before-a-write-on-inductor.py)",
-    ("torch", "spectral_norm"): "the backward repeats the power iteration, from the vector that the forward's iteration gave "
+    ("torch", "spectral_norm"): "the backward repeats the power iteration, from the vector that it gave "
     "(the same, corpus/gradient-by-a-power-iteration-on-inductor.py)",
     ("torch", "checkpointed_stack"): "running statistics are not updated when the block is recomputed "
     "(corpus/checkpoint-updates-running-statistics-once.py)",
