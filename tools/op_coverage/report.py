@@ -21,11 +21,11 @@ _HEAD = """\
 # Torch's ops and modules
 
 Written by `make op-coverage`: every op and module of torch's own test databases (`torch.testing`, torch {torch}, CPU),
-forward and backward, again with new values, in place where the op can, compared with eager: values, gradients, dtypes,
-shapes, strides, `requires_grad`, errors, the random generator's state. A few samples of each op, the odd ones among
-them. Of ops that have second derivatives: three, one of another (`create_graph=True`), of two small samples. "torch's"
-is `functorch.compile.aot_function`. An op counts as failed with a dtype if one of its samples does.
-`tools/op_coverage/expected.json` holds what is known to fail on our side; any other failure fails the run.
+compared with eager: values, gradients, dtypes, shapes, strides, `requires_grad`, errors, the random generator's state.
+Each op runs on a few samples, unusual ones among them: forward and backward, then both with new values, and in place
+where the op can. Ops with second derivatives are differentiated three times (`create_graph=True`) on two small samples.
+"ours" is aotcheck's AOT autograd, "torch's" is `functorch.compile.aot_function`. An op fails with a dtype if one sample
+fails. `tools/op_coverage/expected.json` has the known failures of ours; any other failure of ours fails the run.
 """
 
 

@@ -12,10 +12,10 @@ _NOUNS = {Check.PROGRAMS: "programs", Check.MIXED: "programs", Check.CORPUS: "fi
 
 _HEAD = """# Every torch from 2.11 on
 
-The last table of `make versions`: aotcheck's own AOT autograd (`--backend aotcheck`) against eager on each torch. A
-cell says how much was judged and how much of it is wrong of ours. `programs` and `mixed` are random programs of these
-strategies; `corpus` are the files of `corpus/`; `behaviour` are the tests of `tests/behaviour` without a GPU. "not
-whole" means that part of it has not run, or not to its end.
+The latest table of `make versions`, which compares aotcheck's own AOT autograd (`--backend aotcheck`) with eager on
+each version of torch. A cell says how much was judged, and how often aotcheck was wrong. `programs` and `mixed` are
+random programs of these strategies, `corpus` the files of `corpus/`, `behaviour` the tests of `tests/behaviour` without
+a GPU. "not whole" means that a part did not run, or did not end.
 
 """
 
@@ -50,9 +50,9 @@ def lists(found: Mapping[Piece, Result | None]) -> dict[str, list[str]]:
     """What is wrong, what did not run to its end, and what differs for another reason: lines, by title."""
     done = [(p, result) for p, result in found.items() if result is not None]
     return {
-        "Wrong of ours": [f"{p.version}: {line}" for p, result in done for line in result.wrong],
-        "Did not run to its end": [f"{p.version}: {p.check.value}: {r.broken}" for p, r in done if r.broken],
-        "Differs for a reason that is not ours": [f"{p.version}: {line}" for p, r in done for line in r.others],
+        "Wrong in aotcheck": [f"{p.version}: {line}" for p, result in done for line in result.wrong],
+        "Not run to the end": [f"{p.version}: {p.check.value}: {r.broken}" for p, r in done if r.broken],
+        "Different, but not wrong in aotcheck": [f"{p.version}: {line}" for p, r in done for line in r.others],
     }
 
 
