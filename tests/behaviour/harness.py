@@ -55,6 +55,22 @@ def plain(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tor
     return torch.tensor(values, dtype=dtype, device=_device).reshape(shape).clone()
 
 
+def to_device(made: Any) -> Any:
+    """A module or tensor that a test made by itself, where these factories make theirs: on the CPU the same object."""
+    return made.to(_device)
+
+
+def generator(seed: int) -> torch.Generator:
+    """A generator for random numbers on the device of these factories."""
+    return torch.Generator(_device).manual_seed(seed)
+
+
+def random_state() -> torch.Tensor:
+    """The states of the default generators, that of the CPU and that of the device of these factories."""
+    states = [torch.get_rng_state()]
+    return torch.cat(states if _device == "cpu" else [*states, torch.cuda.get_rng_state(_device)])
+
+
 def leaf(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A leaf that requires grad."""
     return plain(*shape, seed=seed, dtype=dtype).requires_grad_()
@@ -254,7 +270,7 @@ class _Moment:
             _first_of_kind([id(tensor) for tensor in tensors]),
             _first_of_kind([_memory(tensor) for tensor in tensors]),
             torch.is_grad_enabled(),
-            torch.get_rng_state(),
+            random_state(),
         )
 
     def differences(self, other: _Moment, rtol: float) -> Iterator[str]:

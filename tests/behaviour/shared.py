@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import Given, Raised, attempt, attempt_later, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, Raised, attempt, attempt_later, check_session, given, leaf, plain, to_device
 
 REASON = "higher-order op"
 
@@ -82,7 +82,7 @@ def integers(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         for k, tensor in enumerate([*module.parameters(), *module.buffers()]):
             tensor.copy_(plain(*tensor.shape, seed=k, dtype=tensor.dtype))
-    return module.to(plain(1).device)
+    return to_device(module)
 
 
 class _Object:
@@ -104,7 +104,7 @@ class _Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.steps = 0
-        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("mean", to_device(torch.zeros(4)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.steps += 1
@@ -337,7 +337,7 @@ PLACES = {"input": lambda x, y, z: x, "intermediate": lambda x, y, z: y, "result
 
 
 def linear(*, frozen: bool = False) -> nn.Linear:
-    net = nn.Linear(3, 3)
+    net = to_device(nn.Linear(3, 3))
     with torch.no_grad():
         net.weight.copy_(plain(3, 3, seed=4))
         net.bias.copy_(plain(3, seed=5))
@@ -431,13 +431,13 @@ def seeded(net: nn.Module) -> nn.Module:
     with torch.no_grad():
         for p in net.parameters():
             p.copy_(torch.randn(p.shape, generator=generator) / 3)
-    return net
+    return to_device(net)
 
 
 def batches(*shape: int) -> Iterator[torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
-        yield torch.randn(*shape, generator=generator)
+        yield to_device(torch.randn(*shape, generator=generator))
 
 
 def mlp(*sizes: int) -> nn.Sequential:

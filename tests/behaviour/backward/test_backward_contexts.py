@@ -188,7 +188,7 @@ def test_a_tensor_made_in_a_custom_backward_has_the_default_dtype(compile):
 
         @staticmethod
         def backward(ctx, g):
-            return g + torch.ones(3)
+            return g + torch.ones(3, device=g.device)
 
     y = compile(lambda x: Adding.apply(x))(x := plain(3).requires_grad_())
     backward([y])

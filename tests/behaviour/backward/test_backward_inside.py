@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.behaviour.backward.common import calls
 from tests.behaviour.functions import Square
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session, to_device
 from tests.behaviour.shared import seeded
 
 
@@ -135,7 +135,7 @@ def test_a_backward_inside_with_create_graph():
 @session
 def test_a_backward_inside_accumulates_into_parameters_of_a_closure(compile):
     torch.manual_seed(0)
-    net = torch.nn.Linear(3, 2)
+    net = to_device(torch.nn.Linear(3, 2))
 
     def f(x):
         loss = net(x).square().sum()
@@ -160,7 +160,7 @@ def test_a_backward_inside_accumulates_into_parameters_of_the_module(compile):
             return loss.detach()
 
     torch.manual_seed(0)
-    net = Net()
+    net = to_device(Net())
     compiled = compile(net)
     for k in range(3):
         yield compiled(plain(4, 3, seed=k)), list(net.parameters())

@@ -82,7 +82,7 @@ class Draws(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        torch.rand(3)
+        torch.rand(3, device=g.device)
         return g * 2, None
 
 
@@ -112,11 +112,11 @@ does_more = one_of(DOES_MORE)
 
 def _moments(act, buffer, *leaves):
     yield attempt_later(act)
-    yield buffer, torch.rand(1), [x.grad for x in leaves]
+    yield buffer, torch.rand(1, device=buffer.device), [x.grad for x in leaves]
 
 
 def _made_for_the_moment(x):
-    return torch.ones(3, requires_grad=True)
+    return torch.ones(3, requires_grad=True, device=x.device)
 
 
 def _detached(x):
@@ -124,7 +124,7 @@ def _detached(x):
 
 
 def _product(x):
-    return torch.ones(3, requires_grad=True) * x.detach()
+    return torch.ones(3, requires_grad=True, device=x.device) * x.detach()
 
 
 @pytest.mark.parametrize("make", [_made_for_the_moment, _detached, _product])
@@ -169,17 +169,17 @@ def test_effects_before_a_leaf_made_inside_happen_only_for_the_result_that_uses_
 
 
 def test_random_numbers_drawn_in_a_backward():
-    noisy = custom(lambda ctx, x: x * 2, lambda ctx, g: g * torch.rand(3))
+    noisy = custom(lambda ctx, x: x * 2, lambda ctx, g: g * torch.rand(3, device=g.device))
 
     def session(compile):
-        compiled = compile(lambda x: noisy(x) * torch.rand(3))
+        compiled = compile(lambda x: noisy(x) * torch.rand(3, device=x.device))
         x = leaf(3)
         y, z = compiled(x), compiled(x * 1)
-        yield torch.rand(1)
+        yield torch.rand(1, device=x.device)
         backward([y], retain_graph=True)
-        yield x, torch.rand(1)
+        yield x, torch.rand(1, device=x.device)
         backward([z, y])
-        yield x, torch.rand(1)
+        yield x, torch.rand(1, device=x.device)
 
     check_session(session)
 
@@ -187,11 +187,11 @@ def test_random_numbers_drawn_in_a_backward():
 @session
 def test_a_backward_draws_random_numbers_that_no_gradient_needs(compile):
     def draw_and_forget(ctx, g):
-        torch.rand(5)
+        torch.rand(5, device=g.device)
         return g
 
     forgetful = custom(lambda ctx, x: x * 2, draw_and_forget)
 
     y = compile(forgetful)(leaf(3))
     backward([y])
-    yield torch.rand(2)
+    yield torch.rand(2, device=y.device)

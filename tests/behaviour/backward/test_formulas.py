@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session, to_device
 
 BY_NUMBERS = {
     "times": lambda z: z * 2j,
@@ -16,7 +16,7 @@ BY_NUMBERS = {
     "a conjugate, in place": lambda z: (z.conj().mul_(2j), z)[1],
     "by": lambda z: z / 2j,
     "number by": lambda z: 2j / z,
-    "alone": lambda z: torch.tensor([1.0, 2.0]) * z[0] * 1j,
+    "alone": lambda z: torch.tensor([1.0, 2.0], device=z.device) * z[0] * 1j,
 }
 
 
@@ -50,7 +50,7 @@ def test_prod_is_differentiated_by_the_formula_for_its_zero_factors(compile, fun
 
     compiled = compile(function)
     for values in ([[2.0]], [[0.0]], [[1.0, 2.0], [4.0, -8.0]], [[1.0, 0.0], [4.0, -8.0]], [[0.0, 0.0], [4.0, 1.0]]):
-        x = torch.tensor(values, requires_grad=True)
+        x = to_device(torch.tensor(values)).requires_grad_()
         y = compiled(x * 1)
         calls = []
         y.register_hook(lambda g, calls=calls: calls.append(g.detach().clone()))
@@ -111,7 +111,7 @@ def test_grad_inside_of_prod_chooses_its_formula_in_each_call(compile, create_gr
 def test_a_backward_inside_through_two_prods_with_writes_and_random_numbers(compile, values):
     def f(x, counts):
         counts.add_(1)
-        noise = torch.rand(2)
+        noise = torch.rand(2, device=x.device)
         (x.prod() + (x + 1).prod(0).sum()).backward()
         return noise
 

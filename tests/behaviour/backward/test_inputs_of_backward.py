@@ -28,7 +28,7 @@ def test_a_backward_whose_inputs_are_a_mutated_argument_frees_the_mutation(compi
 @pytest.mark.parametrize(
     "write", [lambda x, y: x.mul_(y), lambda x, y: x[1:].mul_(y[1:]), lambda x, y: x.mul_(y).add_(1)]
 )
-@pytest.mark.parametrize("made", [lambda y: torch.tensor([2, 3, 4]), lambda y: y, lambda y: y + 1])
+@pytest.mark.parametrize("made", [lambda y: torch.tensor([2, 3, 4], device=y.device), lambda y: y, lambda y: y + 1])
 @pytest.mark.parametrize("is_view", [False, True], ids=["whole", "view"])
 @pytest.mark.parametrize("also_leaf", [False, True], ids=["there", "leaf"])
 @session
@@ -67,7 +67,7 @@ def test_a_node_whose_saved_tensor_was_overwritten_raises_only_for_gradients_thr
 @session
 def test_an_error_of_one_gradient_is_not_raised_where_inputs_exclude_it(compile):
     x, y = leaf(3), leaf(3, seed=1)
-    nowhere = torch.empty(0, dtype=torch.int64)
+    nowhere = torch.empty(0, dtype=torch.int64, device=x.device)
     out = compile(lambda x, y: torch.scatter(x, 0, nowhere, y))(x, y)
     out.backward(plain(3, seed=2), inputs=[x], retain_graph=True)
     yield x, y
@@ -270,21 +270,21 @@ class _GivesNone(torch.autograd.Function):
 
 
 def _past_what_was_written(x, y):
-    one = torch.ones(3)
+    one = torch.ones(3, device=x.device)
     r = _GivesNone.apply(x, x * one + y)
     one.zero_()
     return r
 
 
 def _by_what_was_written(x, y):
-    one = torch.ones(3)
+    one = torch.ones(3, device=x.device)
     r = _GivesNone.apply(x, (x + y) * one)
     one.zero_()
     return r
 
 
 def _beside_what_was_written(x, y):
-    one = torch.ones(3)
+    one = torch.ones(3, device=x.device)
     r = _GivesNone.apply(y, x * one + y) + y * y
     one.zero_()
     return r
@@ -304,10 +304,10 @@ def test_a_saved_tensor_off_the_path_of_undefined_gradients_may_be_written(compi
         ends = None if asked is None else [leaves[k] for k in asked]
         if way == "inputs":
             how = {"inputs": ends, "create_graph": creates}
-            yield attempt_later(functools.partial(torch.autograd.backward, r, torch.ones(3), **how))
+            yield attempt_later(functools.partial(torch.autograd.backward, r, torch.ones_like(r), **how))
         else:
             how = {"allow_unused": True, "create_graph": creates}
-            yield attempt_later(functools.partial(torch.autograd.grad, r, ends or leaves, torch.ones(3), **how))
+            yield attempt_later(functools.partial(torch.autograd.grad, r, ends or leaves, torch.ones_like(r), **how))
         if ends is not None and len(ends) == 1:  # how far one comes that raises is an order that nobody promises
             yield [x.grad for x in leaves]
 
@@ -318,7 +318,7 @@ def test_autograd_grad_of_undefined_gradients_one_after_the_other(compile, order
     leaves = [leaf(3), leaf(3, seed=1)]
     r = compile(_past_what_was_written)(*leaves)
     for k in order:
-        yield attempt_later(functools.partial(torch.autograd.grad, r, leaves[k], torch.ones(3), allow_unused=True))
+        yield attempt_later(functools.partial(torch.autograd.grad, r, leaves[k], torch.ones_like(r), allow_unused=True))
 
 
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[0]], ids=["itself", "t", "row"])

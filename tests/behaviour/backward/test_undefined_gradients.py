@@ -318,9 +318,9 @@ def test_a_returned_operand_that_is_dropped_gets_an_undefined_gradient(compile):
         return AndItself.apply(a, False)[0], b
 
     a, b = compile(f)(x)
-    yield torch.autograd.grad(a, x, torch.ones(3), retain_graph=True, allow_unused=True)
-    yield torch.autograd.grad(b, x, torch.ones(3), retain_graph=True)
-    yield torch.autograd.grad([a, b], x, [torch.ones(3), torch.ones(3)])
+    yield torch.autograd.grad(a, x, torch.ones_like(a), retain_graph=True, allow_unused=True)
+    yield torch.autograd.grad(b, x, torch.ones_like(b), retain_graph=True)
+    yield torch.autograd.grad([a, b], x, [torch.ones_like(a), torch.ones_like(b)])
 
 
 WRITES = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.backward.common import custom
-from tests.behaviour.harness import attempt, attempt_later, backward, check_session, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, backward, check_session, leaf, plain, session, to_device
 
 
 def _keep(ctx, x, b):
@@ -69,7 +69,7 @@ def test_a_buffer_written_in_forward_and_backward(compile):
     bump = custom(forward, back)
 
     compiled = compile(lambda x, n: bump(bump(x, n), n))
-    n = torch.zeros(())
+    n = to_device(torch.zeros(()))
     for _ in range(2):
         x = leaf(3)
         y = compiled(x, n)
@@ -81,7 +81,7 @@ def test_a_buffer_written_in_forward_and_backward(compile):
 @session
 def test_a_returned_buffer_written_in_the_backward(compile):
     def f(x):
-        b = torch.zeros(3)
+        b = torch.zeros(3, device=x.device)
         return custom(_keep, _add_to_kept)(x, b), b
 
     x = leaf(3)

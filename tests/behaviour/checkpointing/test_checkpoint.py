@@ -10,7 +10,18 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Compile, attempt_later, backward, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import (
+    Compile,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.shared import ENTRIES, again, arguments, batches, linear, parameter_gradients, seeded, state
 
 
@@ -46,9 +57,9 @@ def test_a_backward_past_a_checkpoint_does_not_recompute_it(block, preserve, aft
             x, w, seen = arguments().args
             a, b = compiled(x, w, seen)
             backward([b], retain_graph=True)
-            yield x, w, seen, torch.rand(1)
+            yield x, w, seen, torch.rand(1, device=x.device)
             backward([a, b])
-            yield x, w, seen, torch.rand(1)
+            yield x, w, seen, torch.rand(1, device=x.device)
 
     check_session(session, rtol=1e-5)
 
@@ -62,15 +73,15 @@ def reentrant(request) -> bool:
 def test_checkpointed_dropout_draws_the_same_numbers_again(compile, reentrant: bool):
     def f(x, w):
         y = checkpoint(lambda x, w: F.dropout(x * w, 0.5) * x, x, w, use_reentrant=reentrant)
-        return y * torch.rand(8)
+        return y * torch.rand(8, device=x.device)
 
     compiled = compile(f)
     for _ in range(3):
         x, w = leaf(8), leaf(8, seed=1)
         y = compiled(x, w)
-        torch.rand(3)
+        torch.rand(3, device=x.device)
         backward([y])
-        yield y, x, w, torch.rand(2)
+        yield y, x, w, torch.rand(2, device=x.device)
 
 
 @session
@@ -85,7 +96,7 @@ def test_checkpointed_dropout_without_preserve_rng_state_draws_other_numbers(com
         x = leaf(8)
         y = compiled(x)
         backward([y])
-        yield y, x, torch.rand(2)
+        yield y, x, torch.rand(2, device=x.device)
 
 
 @session
@@ -102,7 +113,7 @@ def test_three_checkpoints_in_a_row(compile, reentrant: bool):
     for _ in range(2):
         x, w = leaf(8), leaf(8, seed=1)
         backward([compiled(x * 1, w)])
-        yield x, w, torch.rand(1)
+        yield x, w, torch.rand(1, device=x.device)
 
 
 class Net(nn.Module):
@@ -126,14 +137,14 @@ def test_checkpointed_blocks_with_batch_norm_and_dropout(compile, reentrant: boo
     """Batch statistics are counted twice, by the forward and by its recomputation, as eager counts them."""
 
     torch.manual_seed(0)
-    net = Net(reentrant)
+    net = to_device(Net(reentrant))
     compiled = compile(net)
     for k in range(3):
         x = leaf(6, 4, seed=k)
         y = compiled(x)
         yield y, dict(net.named_buffers())
         backward([y])
-        yield x, dict(net.named_buffers()), dict(net.named_parameters()), torch.rand(1)
+        yield x, dict(net.named_buffers()), dict(net.named_parameters()), torch.rand(1, device=x.device)
 
 
 def test_a_checkpoint_of_a_view_made_under_no_grad():
@@ -152,7 +163,7 @@ def test_a_checkpoint_that_assigns_a_tensor_to_its_module(compile):
         def __init__(self) -> None:
             super().__init__()
             self.inner = linear()
-            self.last = torch.ones(2, 3)
+            self.last = to_device(torch.ones(2, 3))
 
         def block(self, x):
             out = self.inner(x) * self.last
@@ -179,7 +190,7 @@ def test_a_checkpoint_that_caches_a_table_in_its_module_compiles_once_more():
 
         def block(self, x):
             if self.table is None:
-                self.table = torch.arange(3.0).cos()
+                self.table = torch.arange(3.0, device=x.device).cos()
             return self.inner(x) * self.table
 
         def forward(self, x):
@@ -262,13 +273,13 @@ def test_an_argument_of_a_checkpoint_must_not_be_written_before_the_backward(com
     [
         lambda x: F.dropout(x.sin(), 0.5).cos(),
         lambda x: (x * torch.rand_like(x)).sin() * F.rrelu(x, training=True),
-        lambda x: F.dropout(x * torch.randn(3), 0.5) ** 2,
+        lambda x: F.dropout(x * torch.randn(3, device=x.device), 0.5) ** 2,
     ],
 )
 def test_a_checkpoint_recomputes_with_the_same_random_numbers(inner, preserve):
     def f(x):
-        y = checkpoint(inner, x * torch.rand(3), use_reentrant=False, preserve_rng_state=preserve)
-        return y * torch.rand(3)
+        y = checkpoint(inner, x * torch.rand(3, device=x.device), use_reentrant=False, preserve_rng_state=preserve)
+        return y * torch.rand(3, device=x.device)
 
     check(f, *[lambda: given(leaf(2, 3))] * 2, rtol=1e-6)
 
@@ -320,14 +331,14 @@ def test_a_checkpoint_with_dropout_behind_torch_compile(preserve):
     def session(compile):
         def f(x):
             y = checkpoint(lambda x: F.dropout(x.sin(), 0.5), x, use_reentrant=False, preserve_rng_state=preserve)
-            return y * torch.rand(3)
+            return y * torch.rand(3, device=x.device)
 
         compiled = compile(f)
         for _ in range(2):
             x = leaf(4, 3)
             y = compiled(x)
             backward([y])
-            yield x, y, torch.rand(1)
+            yield x, y, torch.rand(1, device=x.device)
 
     check_session(session, compile=ENTRIES["torch.compile"], rtol=1e-6)
 
@@ -364,6 +375,6 @@ def test_checkpointed_blocks_with_dropout_are_trained(where: str, reentrant: boo
             loss = (compiled(x) - 1).square().mean()
             loss.backward()
             optimizer.step()
-            yield loss, x, state(net.blocks), torch.rand(1)
+            yield loss, x, state(net.blocks), torch.rand(1, device=x.device)
 
     check_session(session)

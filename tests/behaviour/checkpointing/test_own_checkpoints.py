@@ -8,7 +8,7 @@ from torch import nn
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, leaf, plain, session
+from tests.behaviour.harness import attempt_later, leaf, plain, session, to_device
 from tests.behaviour.shared import accumulated, linear, parameter_gradients
 
 
@@ -274,10 +274,10 @@ def test_an_own_checkpoint_with_a_partition_fn_is_refused():
 @pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_a_sparse_gradient_of_an_own_checkpoint(compile):
-    table = nn.Embedding(5, 3, sparse=True)
+    table = to_device(nn.Embedding(5, 3, sparse=True))
     with torch.no_grad():
         table.weight.copy_(plain(5, 3))
-    run = checkpoint_of(lambda x: x * table(torch.tensor([1, 2])))
+    run = checkpoint_of(lambda x: x * table(torch.tensor([1, 2], device=x.device)))
     f = compile(lambda x: run(x).sum())
     for seed in range(2):
         x = leaf(2, 3, seed=seed)

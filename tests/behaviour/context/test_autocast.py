@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt, backward, check, differentiable, given, leaf, plain, session
+from tests.behaviour.harness import attempt, backward, check, differentiable, given, leaf, plain, session, to_device
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -173,7 +173,7 @@ def test_a_backward_under_autocast_after_one_without(compile):
 @session(rtol=1e-6)
 def test_a_module_under_autocast(compile):
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 2))
+    module = to_device(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 2)))
     compiled = compile(module)
     for enabled in (True, False, True):
         x = leaf(2, 3)

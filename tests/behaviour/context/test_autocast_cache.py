@@ -6,7 +6,18 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import (
+    attempt,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    session,
+    through_dynamo,
+    to_device,
+)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -14,13 +25,13 @@ from tests.behaviour.harness import attempt, backward, check, check_session, giv
 def test_a_leaf_is_transposed_in_place_after_autocast_dropped_its_cast(shape, again):
     def function(x):
         with torch.autocast("cpu", torch.bfloat16):
-            first = x @ torch.ones(x.shape[-1], 2)
+            first = x @ torch.ones(x.shape[-1], 2, device=x.device)
         with torch.no_grad():
             x.t_()
         if not again:
             return first, None
         with torch.autocast("cpu", torch.bfloat16):
-            return first, x @ torch.ones(x.shape[-1], 2)
+            return first, x @ torch.ones(x.shape[-1], 2, device=x.device)
 
     check(function, lambda: (leaf(*shape),), lambda: (leaf(*shape),))
 
@@ -126,7 +137,7 @@ def _backward_inside(compile):
 
 def _module(compile):
     torch.manual_seed(1)
-    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    module = to_device(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)))
     f = compile(module)
     for _ in range(2):
         with torch.autocast("cpu"):

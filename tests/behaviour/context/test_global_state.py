@@ -254,7 +254,7 @@ def test_a_backward_that_raises_restores_global_state(compile, around):
             before = _modes()
             yield attempt(lambda: y.sum().backward(retain_graph=True))
             assert _modes() == before
-    yield x, torch.rand(1)
+    yield x, torch.rand(1, device=x.device)
 
 
 class _Other(torch.overrides.TorchFunctionMode):
@@ -267,7 +267,7 @@ class _Other(torch.overrides.TorchFunctionMode):
 @pytest.mark.parametrize("first", [False, True])
 @session
 def test_a_torch_function_mode_around_some_calls_changes_results(compile, first: bool):
-    f = compile(lambda x: x.relu() + torch.ones(3))
+    f = compile(lambda x: x.relu() + torch.ones(3, device=x.device))
     x = plain(3)
     for inside in (first, not first, first):
         with _Other() if inside else torch.device("cpu"):

@@ -71,7 +71,7 @@ def test_the_default_dtype_is_read_on_every_call(compile):
 
 def _deterministic(x, k):
     y = torch.zeros_like(x).index_put((k,), x[k], accumulate=True)
-    return y + torch.zeros_like(x).scatter_add(0, k[:, None].expand(2, 3), x), torch.empty(3).isnan()
+    return y + torch.zeros_like(x).scatter_add(0, k[:, None].expand(2, 3), x), torch.empty(3, device=x.device).isnan()
 
 
 @session
@@ -82,7 +82,7 @@ def test_deterministic_mode_is_read_on_every_call(compile):
         for enabled in (True, True):
             torch.use_deterministic_algorithms(enabled)
             x = leaf(2, 3)
-            out = f(x, torch.tensor([0, 1]))
+            out = f(x, torch.tensor([0, 1], device=x.device))
             backward([out[0]])
             yield x, out
     finally:

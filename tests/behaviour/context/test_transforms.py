@@ -199,7 +199,7 @@ def test_is_grads_batched_runs_the_backward_under_vmap(compile):
 
     x = leaf(3)
     y = compile(lambda x: x * x)(x)
-    yield torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+    yield torch.autograd.grad(y, x, torch.eye(3, device=x.device), is_grads_batched=True)
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -214,7 +214,8 @@ def test_derivatives_of_a_batched_backward(compile, function, trained):
     how = {"is_grads_batched": True, "create_graph": True}
     found = torch.autograd.grad(roots, [x, w], given, **how)
     yield found, [g.requires_grad for g in found]
-    again = torch.autograd.grad([g.sin() for g in found], [x, w], [torch.ones(2, 4, 3, 3, dtype=double)] * 2, **how)
+    ones = torch.ones(2, 4, 3, 3, dtype=double, device=x.device)
+    again = torch.autograd.grad([g.sin() for g in found], [x, w], [ones] * 2, **how)
     yield again, [g.requires_grad for g in again]
     backward([sum(g.sum() for g in again)])
     yield x, w, given

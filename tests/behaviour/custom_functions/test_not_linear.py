@@ -17,7 +17,7 @@ from tests.behaviour.custom_functions.common import (
     _sum,
     _TakesSigns,
 )
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session, to_device
 
 
 class _ScalesDown(torch.autograd.Function):
@@ -348,7 +348,7 @@ def test_a_backward_that_writes_does_so_once(compile):
 @pytest.mark.parametrize("hook", ["before", "after"])
 @session
 def test_backward_hooks_of_modules_that_clip_gradients(compile, hook):
-    net = torch.nn.Linear(3, 2, bias=False)
+    net = to_device(torch.nn.Linear(3, 2, bias=False))
     net.weight.data.copy_(plain(2, 3))
     if hook == "after":
         net.register_full_backward_hook(lambda m, given, got: tuple(g.clamp(-4, 4) for g in given))

@@ -188,7 +188,7 @@ def test_a_second_derivative_after_create_graph_without_retain_graph(compile):
     f = compile(torch.exp2)
     x = leaf(3)
     y = f(x)
-    y.backward(torch.ones(3), create_graph=True, retain_graph=False)
+    y.backward(torch.ones_like(y), create_graph=True, retain_graph=False)
     g = x.grad
     yield attempt_later(lambda: torch.autograd.grad(g.sum(), x))
     x.grad = None

@@ -27,7 +27,7 @@ KEEPING = {
     "exp_": written_and_kept(torch.exp_),
     "of a view": lambda x: x[1:].sigmoid(),
     "several": lambda x: torch.max(x.exp(), 0),
-    "svd": lambda x: torch.linalg.svd(x[None] * x[:, None] + torch.eye(2))[1],
+    "svd": lambda x: torch.linalg.svd(x[None] * x[:, None] + torch.eye(2, device=x.device))[1],
     "prod": lambda x: x.prod(0),
     "a single factor": lambda x: x[:1].prod(),
 }

@@ -80,7 +80,7 @@ def _twice(f, x, w, buffer):
 
 def _inputs():
     x, w = (plain(2, 3, seed=k, dtype=torch.float64).remainder(3).sub(1).requires_grad_() for k in (0, 1))
-    return x, w, torch.zeros((), dtype=torch.float64)
+    return x, w, torch.zeros((), dtype=torch.float64, device=x.device)
 
 
 def _sum(out):

@@ -92,7 +92,7 @@ def test_a_global_tensor_made_by_the_first_call_persists():
     def f(x):
         global _table
         if _table is None:
-            _table = torch.arange(3.0) * 2
+            _table = torch.arange(3.0, device=x.device) * 2
         return x * _table
 
     def session(compile):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.behaviour.entry_points.common import _Settings
-from tests.behaviour.harness import leaf, plain, session, through_dynamo
+from tests.behaviour.harness import leaf, plain, session, through_dynamo, to_device
 from tests.behaviour.shared import _Counting, _Named, _net, _Object, _other, batches, integers, seeded, state
 
 
@@ -207,7 +207,7 @@ def _forward_of_its_own(net):
 CHANGES = {
     "a layer like it": lambda net: net.__setitem__(0, seeded(nn.Linear(4, 4))),
     "a layer without parameters": lambda net: net.__setitem__(1, nn.Tanh()),
-    "a layer more": lambda net: net.append(nn.Linear(2, 3)),
+    "a layer more": lambda net: net.append(to_device(nn.Linear(2, 3))),
     "a layer less": lambda net: net.__delitem__(1),
     "a layer twice": lambda net: net.__setitem__(3, net[0]),
     "probability": lambda net: setattr(net[1], "p", 0.25),
@@ -215,7 +215,7 @@ CHANGES = {
     "eps": lambda net: setattr(net[2], "eps", 0.5),
     "no statistics": lambda net: setattr(net[2], "track_running_stats", False),
     "no bias": lambda net: setattr(net[0], "bias", None),
-    "a bias": lambda net: setattr(net[3], "bias", nn.Parameter(torch.ones(2))),
+    "a bias": lambda net: setattr(net[3], "bias", nn.Parameter(to_device(torch.ones(2)))),
     "a part in eval": lambda net: net[2].eval(),
     "forward hook": _forward_hook,
     "forward pre-hook": _pre_hook,
@@ -243,7 +243,7 @@ def test_layers_options_and_hooks_changed_between_calls_are_read_anew(compile, r
             p.grad = None
         y = compiled(x)
         y.square().sum().backward()
-        yield y, state(net), [p.grad for p in net.parameters()], torch.rand(1)
+        yield y, state(net), [p.grad for p in net.parameters()], torch.rand(1, device=x.device)
 
 
 class _Scaled(nn.Module):
@@ -314,7 +314,7 @@ class _Rotary(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if len(x) > self.longest:
             self.longest = len(x)
-            self.cos = torch.arange(len(x)).cos()[:, None]
+            self.cos = torch.arange(len(x), device=x.device).cos()[:, None]
         return x * self.cos[: len(x)]
 
 
@@ -338,7 +338,7 @@ class _Queue(nn.Module):
 @pytest.mark.parametrize("make", [_Counting, _ActNorm, _Rotary, _Queue])
 @session
 def test_counters_and_flags_that_a_module_sets_are_set_on_every_call(compile, make):
-    net = make()
+    net = to_device(make())
     compiled = compile(net)
     for k, n in enumerate((3, 3, 2, 5, 4, 6, 6)):
         yield (compiled(plain(n, 4, seed=k)), state(net), [v for v in vars(net).values() if isinstance(v, (int, list))])
@@ -386,7 +386,7 @@ class _Every(nn.Module):
 @pytest.mark.filterwarnings("ignore:aotcheck")
 @session
 def test_a_branch_on_a_step_counter_of_a_module_is_taken_as_in_eager(compile):
-    net = _Every()
+    net = to_device(_Every())
     compiled = compile(net)
     for k in range(31):
         yield compiled(plain(3, seed=k)), net.step, net.written.clone()

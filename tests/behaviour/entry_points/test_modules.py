@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Recorder, backward, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import Recorder, backward, leaf, plain, session, through_dynamo, to_device
 from tests.behaviour.shared import integers, mlp, seeded, through
 
 
@@ -30,7 +30,7 @@ class _Holds(nn.Module):
 @session(rtol=1e-6)
 def test_torchscript_modules_are_run_and_differentiated(compile, kind: str, made: str):
     torch.manual_seed(0)
-    own = nn.Linear(3, 2)
+    own = to_device(nn.Linear(3, 2))
     part = torch.jit.script(own) if made == "scripted" else torch.jit.trace(own, plain(1, 3))
     function = {"itself": part, "in a module": _Holds(part), "in a function": lambda x: part(x) * 2}[kind]
     f = compile(function)
@@ -53,9 +53,9 @@ class Recurrent(torch.nn.Module):
 
     def forward(self, x):
         if self.mask is None or self.mask.shape[0] != x.shape[0]:
-            self.mask = torch.tril(torch.ones(x.shape[0], x.shape[0]))
+            self.mask = torch.tril(torch.ones(x.shape[0], x.shape[0], device=x.device))
         if self.scale is None:
-            self.scale = torch.arange(1.0, 4.0)
+            self.scale = torch.arange(1.0, 4.0, device=x.device)
         h, c = self.cell(self.mask @ x * self.scale, self.state)
         self.state = (h.detach(), c.detach()) if self.detached else (h, c)
         return h
@@ -65,7 +65,7 @@ class Recurrent(torch.nn.Module):
 @pytest.mark.parametrize("detached", [False, True])
 @session
 def test_lazily_made_masks_and_recurrent_state_of_a_module_persist(compile, detached, whole):
-    net = Recurrent(detached)
+    net = to_device(Recurrent(detached))
     f = through(compile, net, whole)
     total = 0
     for k in range(4):
@@ -191,7 +191,7 @@ def test_an_lstm_is_differentiated_in_training_and_eval(compile, options):
     """On the CPU its backward gives one tensor for two biases, and its kernel looks at grad mode."""
 
     torch.manual_seed(0)
-    module, x = nn.LSTM(3, 4, **options), leaf(2, 5, 3)
+    module, x = to_device(nn.LSTM(3, 4, **options)), leaf(2, 5, 3)
     compiled = compile(module)
     for training in (True, False):
         module.train(training)
@@ -215,7 +215,7 @@ def test_a_compiled_module_has_the_parameters_of_its_original():
 
 @session
 def test_a_lazy_module_gets_its_shape_from_the_first_call(compile):
-    net = nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
+    net = to_device(nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d()))
     compiled = compile(net)
     for k in range(3):
         torch.manual_seed(k)

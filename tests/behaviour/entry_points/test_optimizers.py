@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import swa_utils
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain, session, to_device
 from tests.behaviour.shared import _places, batches, seeded, state
 
 
@@ -97,7 +97,7 @@ def test_weights_averaged_by_swa_utils_are_those_of_eager():
                 yield of_average(x), loss, state(net, averaged)
 
     check_session(session)
-    compiled = aotcheck.aot_module(nn.BatchNorm1d(4))
+    compiled = aotcheck.aot_module(to_device(nn.BatchNorm1d(4)))
     compiled(plain(6, 4))
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
         swa_utils.update_bn(list(batches(6, 4)), compiled)
@@ -145,7 +145,7 @@ def test_optimizer_state_made_by_the_first_step_inside_persists(compile, optimiz
 @session
 def test_an_optimizer_step_alone_inside(compile):
     torch.manual_seed(0)
-    net = torch.nn.Linear(3, 2)
+    net = to_device(torch.nn.Linear(3, 2))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     compiled = compile(lambda: optimizer.step())
     for k in range(3):

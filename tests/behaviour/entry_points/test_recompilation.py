@@ -20,6 +20,7 @@ from tests.behaviour.harness import (
     plain,
     session,
     through_dynamo,
+    to_device,
 )
 from tests.behaviour.shared import mlp
 
@@ -80,7 +81,7 @@ def test_the_original_is_not_run_again_for_a_known_specialization(capsys):
 
 
 def test_an_unread_attribute_of_a_module_does_not_recompile():
-    net = mlp(4, 4)
+    net = to_device(mlp(4, 4))
     compiled = aotcheck.aot_module(net)
     before = aotcheck.counters().compiled
     for k in range(3):
@@ -211,7 +212,7 @@ def test_other_values_of_tensors_in_the_same_specialization(compile_):
         x.index_add_(0, i, y.detach())
         return torch.where(x > 0, x, w[0]) * y.sum(), x.argsort(), x.max()
 
-    index = [torch.tensor(v) for v in ([0, 1], [2, 2], [3, 0])]
+    index = [to_device(torch.tensor(v)) for v in ([0, 1], [2, 2], [3, 0])]
 
     def call(k: int):
         return lambda: given(plain(4, seed=k), index[k].to(plain(1).device), leaf(2, seed=k + 3))

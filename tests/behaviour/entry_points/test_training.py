@@ -9,14 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.behaviour.harness import Compile, backward, check_session, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import Compile, backward, check_session, leaf, plain, session, through_dynamo, to_device
 from tests.behaviour.shared import batches, mlp, seeded, state
 
 
 @session
 def test_a_whole_training_step_inside(compile):
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    net = to_device(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
 
     def step(x):
@@ -37,7 +37,7 @@ def test_an_embedding_with_a_padding_index_trained_in_steps(compile):
     w = leaf(4, 3)
     compiled = compile(lambda i, w: torch.nn.functional.embedding(i, w, padding_idx=0) * 2)
     for _ in range(3):
-        backward([compiled(torch.tensor([[1, 0], [1, 3]]), w)])
+        backward([compiled(torch.tensor([[1, 0], [1, 3]], device=w.device), w)])
         yield w
 
 
@@ -175,7 +175,7 @@ class Energy(nn.Module):
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         pairs = positions[:, :, None] - positions[:, None]
         distances = (pairs.square().sum(-1) + 1).sqrt()
-        upper = torch.triu_indices(4, 4, 1)
+        upper = torch.triu_indices(4, 4, 1, device=positions.device)
         return self.net(distances[:, upper[0], upper[1]]).sum()
 
 
@@ -305,8 +305,8 @@ def test_truncated_backpropagation_with_detach_in_place_is_as_in_eager(compile: 
     cell = seeded(nn.RNNCell(3, 4))
     optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
     compiled = compile(cell)
-    h = torch.zeros(5, 4)
-    total = torch.zeros(())
+    h = to_device(torch.zeros(5, 4))
+    total = torch.zeros_like(h[0, 0])
     for k, x in enumerate(batches(5, 3)):
         h = compiled(x, h)
         total = total + h.square().mean()
@@ -315,7 +315,7 @@ def test_truncated_backpropagation_with_detach_in_place_is_as_in_eager(compile: 
             total.backward()
             optimizer.step()
             h.detach_()
-            total = torch.zeros(())
+            total = torch.zeros_like(total)
         yield h, total, state(cell)
 
 
@@ -380,11 +380,12 @@ def test_a_net_is_trained_with_gradients_clipped_by_a_hook_inside(compile: Compi
 @session
 def test_mixed_precision_with_a_grad_scaler_and_accumulation_is_as_in_eager(compile: Compile):
     net = seeded(mlp(4, 8, 1))
+    device = net[0].weight.device.type
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+    scaler = torch.amp.GradScaler(device, init_scale=16.0)
     compiled = compile(net)
     for k, x in enumerate(batches(6, 4)):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             loss = (compiled(x).float() - 1).square().mean() / 2
         scaler.scale(loss).backward()
         if k % 2:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import leaf, plain, session
+from tests.behaviour.harness import leaf, plain, session, to_device
 from tests.behaviour.shared import _Object, _other, seeded
 
 
@@ -166,7 +166,7 @@ def is_one():
         def __new__(cls):
             if cls.made is None:
                 cls.made = super().__new__(cls)
-                cls.made.total, cls.made.n = torch.ones(3), 0
+                cls.made.total, cls.made.n = to_device(torch.ones(3)), 0
             return cls.made
 
     def f(x):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, leaf, plain, session
+from tests.behaviour.harness import backward, leaf, plain, session, to_device
 from tests.behaviour.shared import KEPT, _only_appended_to, again, integers, seeded, through
 
 
@@ -19,7 +19,7 @@ from tests.behaviour.shared import KEPT, _only_appended_to, again, integers, see
 def test_tensors_that_forward_hooks_keep_are_those_of_eager(compile, whole):
     torch.manual_seed(0)
     features, all_of_them = {}, []
-    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    net = to_device(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)))
     net[1].register_forward_hook(lambda module, args, out: features.update(relu=out, given=args))
     net.register_forward_hook(lambda module, args, out: all_of_them.append(out.detach()))
     f = through(compile, net, whole)

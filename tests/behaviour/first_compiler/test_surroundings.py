@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check_session, leaf, plain, session
+from tests.behaviour.harness import backward, check_session, leaf, plain, session, to_device
 from tests.behaviour.shared import _Counting, _Object, _Slots
 
 
@@ -319,9 +319,9 @@ def test_values_assigned_to_slots_classes_and_functions_are_assigned_every_call(
 
 @session
 def test_a_trace_that_is_restarted_counts_once(compile):
-    w, outer = torch.ones(3), _Object(calls=0, inner=_Object(calls=0))
+    w, outer = to_device(torch.ones(3)), _Object(calls=0, inner=_Object(calls=0))
     net = _Stepping()
-    net.w = torch.ones(3)
+    net.w = torch.ones_like(w)
 
     def f(x):
         outer.calls = outer.calls + len(x)

@@ -238,7 +238,7 @@ def test_a_hook_on_a_leaf_made_inside(compile):
     seen = []
 
     def f(x):
-        w = torch.ones(3, requires_grad=True)
+        w = torch.ones(3, requires_grad=True, device=x.device)
         w.register_hook(lambda g: seen.append(g.clone()) or g * 2)
         return w, w * x
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, leaf, one_of, plain, session
+from tests.behaviour.harness import backward, leaf, one_of, plain, session, to_device
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, ReturnsFeatures, Square
 from tests.behaviour.shared import KEPT, _net, again, integers, linear, parameter_gradients
 
@@ -81,7 +81,7 @@ def test_a_backward_hook_reads_a_tensor_that_a_forward_hook_put_into_the_module(
     net = nn.Sequential(linear(), nn.ReLU())
     net[0].seen = []
     if before != "absent":
-        net[0].inp = None if before == "none" else torch.zeros(2, 3)
+        net[0].inp = None if before == "none" else to_device(torch.zeros(2, 3))
     net[0].register_forward_hook(lambda m, i, o: keep(m, what(i[0])))
     net[0].register_full_backward_hook(lambda m, gi, go: (gi[0] * find(m),))
     f = compile(net)
@@ -109,7 +109,7 @@ def test_a_backward_hook_sets_a_new_attribute_of_its_module(compile, register: s
 @session
 def test_backward_hooks_and_pre_hooks_of_modules_that_change_gradients(compile):
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    net = to_device(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)))
     net[0].register_full_backward_hook(lambda m, gi, go: None)
     net[1].register_full_backward_pre_hook(lambda m, go: (go[0] * 3,))
     net[2].register_full_backward_hook(lambda m, gi, go: (gi[0] * 2,))
@@ -124,7 +124,7 @@ def test_backward_hooks_and_pre_hooks_of_modules_that_change_gradients(compile):
 @session
 def test_forward_hooks_of_modules_that_register_tensor_hooks_or_change_inputs(compile):
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+    net = to_device(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()))
     seen = []
     net[0].register_forward_hook(lambda m, args, out: out.register_hook(lambda g: seen.append(g.clone())) and None)
     net[1].register_forward_pre_hook(lambda m, args: (args[0] * 2,))

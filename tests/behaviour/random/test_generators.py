@@ -7,19 +7,20 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import backward, check, check_session, generator, given, leaf, plain, session
+from tests.behaviour.random.common import generator_states, other_devices, set_generator_states
 
 
 def test_numbers_drawn_again_after_set_rng_state_inside():
     def f(x):
-        state = torch.get_rng_state()
-        a = torch.rand(3)
-        between = torch.rand(2)
-        after = torch.get_rng_state()
-        torch.set_rng_state(state)
-        b = torch.rand(3)
-        torch.set_rng_state(after)
-        return x * a, x * b, between, torch.rand(2)
+        states = generator_states(x)
+        a = torch.rand(3, device=x.device)
+        between = torch.rand(2, device=x.device)
+        after = generator_states(x)
+        set_generator_states(states, x)
+        b = torch.rand(3, device=x.device)
+        set_generator_states(after, x)
+        return x * a, x * b, between, torch.rand(2, device=x.device)
 
     check(f, lambda: given(leaf(3)), lambda: given(leaf(3, seed=1)))
 
@@ -28,8 +29,12 @@ def test_numbers_drawn_again_after_set_rng_state_inside():
     "f",
     [
         lambda x: (torch.manual_seed(0), x * 2)[1],
-        lambda x: (torch.manual_seed(0), torch.rand(3))[1],
-        lambda x: (torch.rand(3), torch.default_generator.manual_seed(5), torch.rand(3))[0],
+        lambda x: (torch.manual_seed(0), torch.rand(3, device=x.device))[1],
+        lambda x: (
+            torch.rand(3, device=x.device),
+            torch.default_generator.manual_seed(5),
+            torch.rand(3, device=x.device),
+        )[0],
     ],
 )
 def test_manual_seed_inside_is_refused_and_does_not_touch_the_state(f):
@@ -41,47 +46,47 @@ def test_manual_seed_inside_is_refused_and_does_not_touch_the_state(f):
 
 
 def _forked(x):
-    with torch.random.fork_rng(devices=[]):
-        a = torch.rand(3)
+    with torch.random.fork_rng(devices=other_devices(x)):
+        a = torch.rand(3, device=x.device)
     return x * a
 
 
 def _forked_and_on(x):
-    with torch.random.fork_rng(devices=[]):
-        a = torch.rand(3)
-    return x * a, x * torch.rand(3), x + torch.randn(2, 3)
+    with torch.random.fork_rng(devices=other_devices(x)):
+        a = torch.rand(3, device=x.device)
+    return x * a, x * torch.rand(3, device=x.device), x + torch.randn(2, 3, device=x.device)
 
 
 def _forked_and_on_by_another_op(x):
-    with torch.random.fork_rng(devices=[]):
-        a = torch.rand(3)
-    return x * a, torch.randn(5)
+    with torch.random.fork_rng(devices=other_devices(x)):
+        a = torch.rand(3, device=x.device)
+    return x * a, torch.randn(5, device=x.device)
 
 
 def _nested(x):
-    with torch.random.fork_rng(devices=[]):
-        a = torch.rand(3)
-        with torch.random.fork_rng(devices=[]):
-            b = torch.randn(3)
-        c = torch.randint(5, (3,))
-    return x * a, b, c, torch.rand(1)
+    with torch.random.fork_rng(devices=other_devices(x)):
+        a = torch.rand(3, device=x.device)
+        with torch.random.fork_rng(devices=other_devices(x)):
+            b = torch.randn(3, device=x.device)
+        c = torch.randint(5, (3,), device=x.device)
+    return x * a, b, c, torch.rand(1, device=x.device)
 
 
 def _back_and_forth(x):
-    start = torch.get_rng_state()
-    a = torch.rand(3)
-    middle = torch.get_rng_state()
-    b = torch.randn(4)
-    torch.set_rng_state(middle)
-    c = torch.rand(2)
-    torch.set_rng_state(start)
-    return x * a, b, c, torch.rand(3)
+    start = generator_states(x)
+    a = torch.rand(3, device=x.device)
+    middle = generator_states(x)
+    b = torch.randn(4, device=x.device)
+    set_generator_states(middle, x)
+    c = torch.rand(2, device=x.device)
+    set_generator_states(start, x)
+    return x * a, b, c, torch.rand(3, device=x.device)
 
 
 def _left_where_it_was(x):
-    start = torch.get_rng_state()
-    a = torch.rand(3)
-    torch.set_rng_state(start)
+    start = generator_states(x)
+    a = torch.rand(3, device=x.device)
+    set_generator_states(start, x)
     return x * a
 
 
@@ -95,7 +100,7 @@ def test_fork_rng_and_set_rng_state_to_an_earlier_state(function):
 def _with_generator(function):
     def session(compile):
         compiled = compile(function)
-        g = torch.Generator().manual_seed(7)
+        g = generator(7)
         for _ in range(2):
             x = leaf(2, 3)
             y = compiled(x, g)
@@ -107,18 +112,18 @@ def _with_generator(function):
 
 def _generator_set_back(x, g):
     state = g.get_state()
-    a = torch.rand(3, generator=g)
+    a = torch.rand(3, generator=g, device=x.device)
     g.set_state(state)
-    return x * a + torch.randn(3) * torch.randn(3, generator=g)
+    return x * a + torch.randn(3, device=x.device) * torch.randn(3, generator=g, device=x.device)
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x, g: x * torch.rand(3, generator=g) + torch.rand(3),
-        lambda x, g: x * torch.empty(3).normal_(generator=g),
-        lambda x, g: (torch.rand(3, generator=g), x * 2)[1],
-        lambda x, g: F.dropout(x, 0.5) * torch.bernoulli(torch.full((3,), 0.5), generator=g),
+        lambda x, g: x * torch.rand(3, generator=g, device=x.device) + torch.rand(3, device=x.device),
+        lambda x, g: x * torch.empty(3, device=x.device).normal_(generator=g),
+        lambda x, g: (torch.rand(3, generator=g, device=x.device), x * 2)[1],
+        lambda x, g: F.dropout(x, 0.5) * torch.bernoulli(torch.full((3,), 0.5, device=x.device), generator=g),
         _generator_set_back,
     ],
 )
@@ -128,8 +133,8 @@ def test_a_generator_as_an_argument(function):
 
 @session
 def test_a_generator_from_a_closure(compile):
-    g = torch.Generator().manual_seed(3)
-    f = compile(lambda x: x * torch.rand(3, generator=g))
+    g = generator(3)
+    f = compile(lambda x: x * torch.rand(3, generator=g, device=x.device))
     for _ in range(2):
         y = f(leaf(2, 3))
         yield y, g.get_state()
@@ -140,30 +145,30 @@ def test_a_generator_from_a_closure(compile):
 def test_a_function_that_seeds_a_captured_generator_runs_eagerly(compile, seed):
     """Also where it has that very seed already."""
 
-    generator = torch.Generator().manual_seed(seed)
+    own = generator(seed)
 
     def function(x):
-        generator.manual_seed(3)
-        return x * torch.rand(3, generator=generator)
+        own.manual_seed(3)
+        return x * torch.rand(3, generator=own, device=x.device)
 
     f = compile(function)
-    yield f(plain(3)), f(plain(3)), generator.get_state(), generator.initial_seed()
+    yield f(plain(3)), f(plain(3)), own.get_state(), own.initial_seed()
 
 
 def test_a_refusal_has_no_effect_on_a_captured_generator():
-    generator = torch.Generator().manual_seed(5)
-    torch.rand(3, generator=generator)
-    state = generator.get_state()
+    own = generator(5)
+    torch.rand(3, generator=own, device=own.device)
+    state = own.get_state()
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
-        aotcheck.aot_function(lambda x: (generator.device, x * x.sum().item())[1])(plain(3))
-    assert torch.equal(state, generator.get_state())
-    assert generator.initial_seed() == 5
+        aotcheck.aot_function(lambda x: (own.device, x * x.sum().item())[1])(plain(3))
+    assert torch.equal(state, own.get_state())
+    assert own.initial_seed() == 5
 
 
 def _seeded_in_a_fork(x):
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=other_devices(x)):
         torch.manual_seed(3)
-        return x * torch.rand(3)
+        return x * torch.rand(3, device=x.device)
 
 
 _OTHER = torch.Generator().manual_seed(11).get_state()
@@ -172,10 +177,10 @@ _OTHER = torch.Generator().manual_seed(11).get_state()
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: (torch.manual_seed(1), x * torch.rand(3))[1],
+        lambda x: (torch.manual_seed(1), x * torch.rand(3, device=x.device))[1],
         lambda x: (torch.manual_seed(1), x * 2)[1],
         lambda x: (torch.seed(), x * 2)[1],
-        lambda x: (torch.set_rng_state(_OTHER), x * torch.rand(3))[1],
+        lambda x: (torch.set_rng_state(_OTHER), x * torch.rand(3, device=x.device))[1],
         _seeded_in_a_fork,
     ],
 )
@@ -187,10 +192,12 @@ def test_seeding_inside_is_refused(function):
 
 
 def test_seeding_a_generator_argument_inside_is_refused():
-    g = torch.Generator().manual_seed(5)
+    g = generator(5)
     state = g.get_state()
     with pytest.raises(aotcheck.UnsupportedError, match="seeding inside"):
-        aotcheck.aot_function(lambda x, g: (g.manual_seed(3), x * torch.rand(3, generator=g))[1])(plain(3), g)
+        aotcheck.aot_function(lambda x, g: (g.manual_seed(3), x * torch.rand(3, generator=g, device=x.device))[1])(
+            plain(3), g
+        )
     assert torch.equal(state, g.get_state())
 
 
@@ -210,10 +217,13 @@ def test_tracing_advances_no_generator():
 def test_two_generators_as_arguments_and_the_default_generator(compile):
     compiled = compile(
         lambda x, g, h: (
-            x * torch.rand(3, generator=g) + torch.rand(3, generator=h) * torch.rand(3) * torch.rand(3, generator=g)
+            x * torch.rand(3, generator=g, device=x.device)
+            + torch.rand(3, generator=h, device=x.device)
+            * torch.rand(3, device=x.device)
+            * torch.rand(3, generator=g, device=x.device)
         )
     )
-    g, h = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    g, h = generator(1), generator(2)
     for pair in ((g, h), (h, g), (g, g), (g, h)):
         x = leaf(2, 3)
         y = compiled(x, *pair)
@@ -223,6 +233,8 @@ def test_two_generators_as_arguments_and_the_default_generator(compile):
 
 @session
 def test_the_default_generator_as_an_argument(compile):
-    compiled = compile(lambda x, g: x * torch.rand(3, generator=g) + torch.rand(3))
+    compiled = compile(lambda x, g: x * torch.rand(3, generator=g, device=x.device) + torch.rand(3, device=x.device))
     for _ in range(2):
-        yield compiled(plain(2, 3), torch.default_generator), torch.rand(1)
+        x = plain(2, 3)
+        default = torch.cuda.default_generators[x.get_device()] if x.is_cuda else torch.default_generator
+        yield compiled(x, default), torch.rand(1, device=x.device)

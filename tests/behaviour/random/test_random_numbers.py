@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import backward, check, given, leaf, plain, session
+from tests.behaviour.harness import backward, check, given, leaf, plain, session, to_device
+from tests.behaviour.random.common import generator_states, other_devices, set_generator_states
 from tests.behaviour.shared import AROUND, ENTRIES
 
 
@@ -46,7 +47,7 @@ def test_dropout_under_inference_mode(compile):
         lambda x: x.clone().normal_(),
         lambda x: x + torch.randperm(3, device=x.device).to(x.dtype),
         lambda x: (torch.randn_like(x), x * 2)[1],
-        lambda x: (torch.rand(3), x * 2)[1],
+        lambda x: (torch.rand(3, device=x.device), x * 2)[1],
         lambda x: (F.dropout(x, 0.5), x * 2)[1],
         lambda x: (x.clone().normal_(), x * 2)[1],
     ],
@@ -106,7 +107,7 @@ def test_random_ops_and_their_gradients_are_eagers(function):
 @session(rtol=1e-6)
 def test_random_modules_in_training_and_evaluation(compile, make, training):
     torch.manual_seed(0)
-    module = make().train(training)
+    module = to_device(make()).train(training)
     compiled = compile(module)
     for seed in range(2):
         x = leaf(1, 4, 3, seed=seed)
@@ -128,27 +129,27 @@ class _RandomBackward(torch.autograd.Function):
 class _DrawsAgain(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        ctx.state = torch.get_rng_state()
+        ctx.states = generator_states(x)
         return x * torch.rand_like(x)
 
     @staticmethod
     def backward(ctx, g):
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(ctx.state)
+        with torch.random.fork_rng(devices=other_devices(g)):
+            set_generator_states(ctx.states, g)
             return g * torch.rand_like(g)
 
 
 class _DrawsOthers(_DrawsAgain):
     @staticmethod
     def backward(ctx, g):
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(ctx.state)
+        with torch.random.fork_rng(devices=other_devices(g)):
+            set_generator_states(ctx.states, g)
             return g * torch.randn_like(g)
 
 
 @pytest.mark.parametrize("node", [_RandomBackward, _DrawsAgain, _DrawsOthers])
 def test_random_numbers_drawn_in_the_backward_of_a_custom_function(node):
-    check(lambda x: node.apply(x) * torch.rand(3), *[lambda: given(leaf(2, 3))] * 2)
+    check(lambda x: node.apply(x) * torch.rand(3, device=x.device), *[lambda: given(leaf(2, 3))] * 2)
 
 
 @session
@@ -173,8 +174,8 @@ def test_random_numbers_drawn_in_a_backward_with_create_graph(compile):
 
 def test_an_error_of_the_program_draws_as_many_random_numbers_as_eager():
     def f(x):
-        y = x * torch.rand(3)
-        return y @ torch.rand(7, 7)
+        y = x * torch.rand(3, device=x.device)
+        return y @ torch.rand(7, 7, device=x.device)
 
     check(f, lambda: given(plain(2, 3)))
 
@@ -183,10 +184,10 @@ def test_an_error_of_the_program_draws_as_many_random_numbers_as_eager():
 @session(rtol=1e-4)
 def test_a_transformer_layer_with_dropout_trains_as_in_eager(compile, first):
     torch.manual_seed(7)
-    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True, norm_first=first)
+    layer = to_device(torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True, norm_first=first))
     compiled = compile(layer)
     for _ in range(3):
-        x = torch.randn(2, 3, 4)
+        x = to_device(torch.randn(2, 3, 4))
         y = compiled(x)
         y.pow(3).sum().backward()
         yield y, [p.grad.clone() for p in layer.parameters()]
@@ -198,8 +199,8 @@ every_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 def _in_parts(x):
     y = F.dropout(x, 0.5)
     y = checkpoint(lambda y: F.dropout(y.sin(), 0.3) * torch.rand_like(y), y, use_reentrant=False)
-    torch.rand(2)
-    return y * torch.randn(3)
+    torch.rand(2, device=x.device)
+    return y * torch.randn(3, device=x.device)
 
 
 @every_entry
@@ -209,9 +210,9 @@ def test_every_entry_draws_eagers_random_numbers(compile):
     for _ in range(2):
         x = leaf(4, 3)
         y = compiled(x)
-        z = torch.rand(2)
+        z = torch.rand(2, device=x.device)
         backward([y])
-        yield x, y, z, torch.rand(2)
+        yield x, y, z, torch.rand(2, device=x.device)
 
 
 @session
@@ -219,7 +220,7 @@ def test_a_call_that_is_traced_again_draws_random_numbers_once(compile):
     """Traces that are thrown away, for other arguments or since a mode was not enough, draw nothing."""
 
     def f(x, w):
-        x.add_(torch.rand(3))
+        x.add_(torch.rand(3, device=x.device))
         y = F.dropout(w * x, 0.5)
         return y, x.view(-1)
 
@@ -235,7 +236,7 @@ def test_a_call_that_is_traced_again_draws_random_numbers_once(compile):
 
 def test_random_numbers_in_a_program_that_raises():
     def f(x):
-        y = F.dropout(x, 0.5) + torch.rand(3)
+        y = F.dropout(x, 0.5) + torch.rand(3, device=x.device)
         x.data.add_(y.detach())
         raise ValueError("on purpose")
 
@@ -246,7 +247,12 @@ def test_random_numbers_in_a_program_that_raises():
 @session
 def test_random_numbers_under_no_grad_inference_mode_and_autocast(compile, mode):
     def f(x):
-        return F.dropout(x, 0.5), torch.rand_like(x), x.clone().uniform_(), torch.randn(3, requires_grad=True)
+        return (
+            F.dropout(x, 0.5),
+            torch.rand_like(x),
+            x.clone().uniform_(),
+            torch.randn(3, requires_grad=True, device=x.device),
+        )
 
     compiled = compile(f)
     for _ in range(2):
