@@ -1,4 +1,4 @@
-"""A fuzzed program as data; interpreter; emit to and parse from Python source."""
+"""A fuzzed program: frozen data, an interpreter that runs it in eager, and its form as a Python script."""
 
 from aotcheck.program.data.model import (
     Around,

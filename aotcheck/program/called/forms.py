@@ -1,4 +1,4 @@
-"""Structured forms that programs may call: torch.func and forward mode, Python control flow, optimizers."""
+"""Structured forms that programs may call: transforms of torch.func, forward mode, control flow, optimizers."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Transform:
 
 
 class Control:
-    """Python control flow on Python values, and the ops of higher order that stand for it on tensors."""
+    """Python control flow on Python values, and torch's higher-order ops for control flow on tensors."""
 
     @staticmethod
     def branch(x, flag):
@@ -163,19 +163,19 @@ class Control:
 
     @staticmethod
     def prints_in_backward(x):
-        """Hang a hook on `x` that prints; hooks print the same, since their order is nobody's promise."""
+        """Register a hook on `x` that prints; all hooks print one text, since eager does not promise their order."""
         if x.grad_fn is not None or x.requires_grad:  # asked first: torch crashes where it refuses to say
             x.register_hook(lambda g: print("gradient"))
 
     @staticmethod
     def appends(items, x):
-        """Append to a list of the caller's, one after the other."""
+        """Append to a list of the caller's, twice."""
         for factor in (2, 3):
             items.append(x * factor)
 
     @staticmethod
     def stateful(x, y):
-        """An object of the user's that is changed on the way."""
+        """An object of the user's that the function changes."""
         state = Carried(x)
         for _ in range(2):
             state.step(y)
@@ -183,7 +183,7 @@ class Control:
 
     @staticmethod
     def subclassed(x):
-        """Goes through a subclass that nobody registered."""
+        """Passes `x` through a tensor subclass without `__tensor_flatten__`."""
         return (x.as_subclass(Doubling) * 3 + 1).as_subclass(torch.Tensor)
 
     @staticmethod
@@ -204,7 +204,7 @@ class Control:
 
     @staticmethod
     def while_loop(x):
-        """Doubles `x` until it has done so three times."""
+        """Doubles `x` three times, by `while_loop`."""
         n = torch.zeros((), dtype=torch.int64, device=x.device)
         return torch.while_loop(lambda n, a: n < 3, lambda n, a: (n + 1, a * 2), (n, x))
 
@@ -241,7 +241,7 @@ def _mesh(device):
 
 
 class Carried:
-    """What a loop carries."""
+    """The state of a loop, as an object."""
 
     def __init__(self, hidden):
         self.hidden, self.steps = hidden, 0
@@ -251,7 +251,7 @@ class Carried:
 
 
 class Doubling(torch.Tensor):
-    """Doubles what products give."""
+    """Doubles the results of products."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -9,7 +9,7 @@ import torch.utils.checkpoint
 
 
 class SavesTensors(torch.autograd.Function):
-    """A product, whose backward needs both operands and asks which gradients are wanted."""
+    """A product whose backward reads both operands and `needs_input_grad`."""
 
     @staticmethod
     def forward(ctx, x, y):
@@ -23,7 +23,7 @@ class SavesTensors(torch.autograd.Function):
 
 
 class SavesOutput(torch.autograd.Function):
-    """Saves what it returns; the gradient is made up."""
+    """Saves its result; the gradient is not that of the forward."""
 
     @staticmethod
     def forward(ctx, x):
@@ -38,7 +38,7 @@ class SavesOutput(torch.autograd.Function):
 
 
 class ReturnsView(torch.autograd.Function):
-    """Its output is a view of its input, which autograd then guards against writes."""
+    """Returns a view of its input, to which autograd then refuses writes."""
 
     @staticmethod
     def forward(ctx, x):
@@ -50,7 +50,7 @@ class ReturnsView(torch.autograd.Function):
 
 
 class ReturnsInput(torch.autograd.Function):
-    """Its output is its input, of which autograd then makes a view."""
+    """Returns its input, of which autograd then makes a view."""
 
     @staticmethod
     def forward(ctx, x):
@@ -62,7 +62,7 @@ class ReturnsInput(torch.autograd.Function):
 
 
 class MarksDirty(torch.autograd.Function):
-    """Doubles its input in place, and says so."""
+    """Doubles its input in place, with `mark_dirty`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -76,7 +76,7 @@ class MarksDirty(torch.autograd.Function):
 
 
 class MarksDirtyAndMore(torch.autograd.Function):
-    """Negates its first input in place and returns it beside a product with what it was."""
+    """Negates its first input in place, and returns it and a product with its former value."""
 
     @staticmethod
     def forward(ctx, x, y):
@@ -93,7 +93,7 @@ class MarksDirtyAndMore(torch.autograd.Function):
 
 
 class WritesUnmarked(torch.autograd.Function):
-    """Counts its input up in place without a word to autograd."""
+    """Adds one to its input in place without `mark_dirty`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -152,7 +152,7 @@ class Unmaterialized(torch.autograd.Function):
 
 
 class Composed(torch.autograd.Function):
-    """What custom Functions are made of, put together at will.
+    """A custom Function with a free choice of features.
 
     `computes` is "product", "sum" or "twice"; `saves` is "operands", "second", "result", "attribute" or "nothing";
     `returns` is "result", "view" (of the first operand, beside the result), "input" (likewise), "flags" (beside it, not
@@ -207,17 +207,17 @@ class ComposedInPlace(Composed):
 
 
 class Inside:
-    """What autograd can be told to do while a function runs."""
+    """Hooks, checkpoints, autocast and gradients inside a function."""
 
     @staticmethod
     def doubles(x):
-        """Hang a hook on `x` that doubles its gradient."""
+        """Register a hook on `x` that doubles its gradient."""
         if x.grad_fn is not None or x.requires_grad:  # asked first: torch crashes where it refuses to say
             x.register_hook(lambda g: g * 2)
 
     @staticmethod
     def negates_after(x):
-        """Hang a hook on `x` that negates what it has accumulated."""
+        """Register a post-accumulate hook on `x` that negates `x.grad`."""
 
         def negate(p):
             p.grad = -p.grad
@@ -226,13 +226,13 @@ class Inside:
 
     @staticmethod
     def logs(items, x):
-        """Have twice the gradient of `x` appended to a list of the caller's, in the order of the backward."""
+        """Register a hook on `x` that appends twice the gradient to a list of the caller's."""
         if x.grad_fn is not None or x.requires_grad:  # as in `doubles`
             x.register_hook(lambda g: items.append(g * 2))
 
     @staticmethod
     def checkpointed(x, y):
-        """A product whose operands are computed once more in the backward."""
+        """A product whose operands a checkpoint recomputes in the backward."""
         return torch.utils.checkpoint.checkpoint(_checkpointed, x, y, use_reentrant=False)
 
     @staticmethod
@@ -241,7 +241,7 @@ class Inside:
 
     @staticmethod
     def checkpointed_dropout(x, y, preserve):
-        """A product with a mask that is drawn once more in the backward: the same one, or another."""
+        """A product with a random mask that a checkpoint draws again in the backward: the same mask, or another."""
 
         def dropped(a, b):
             return torch.nn.functional.dropout(a * b, 0.5) * a
@@ -250,14 +250,14 @@ class Inside:
 
     @staticmethod
     def checkpointed_norm(x, mean, variance):
-        """Batch norm, whose running statistics count what it is given once more in the backward."""
+        """Batch norm in a checkpoint, which updates the running statistics again in the backward."""
         return torch.utils.checkpoint.checkpoint(
             lambda a: torch.nn.functional.batch_norm(a, mean, variance, training=True), x, use_reentrant=False
         )
 
     @staticmethod
     def checkpointed_selectively(x, y):
-        """The same as `checkpointed`, with products saved."""
+        """The same as `checkpointed`, but products are saved, not recomputed."""
         products = [torch.ops.aten.mul.Tensor]
         contexts = torch.utils.checkpoint.create_selective_checkpoint_contexts
         return torch.utils.checkpoint.checkpoint(
@@ -266,7 +266,7 @@ class Inside:
 
     @staticmethod
     def checkpointed_count(x, runs):
-        """A square, which is computed once more in the backward, as is what counts the runs."""
+        """A square in a checkpoint, with a count of the runs that the backward increments again."""
 
         def body(a):
             runs.add_(1)
@@ -278,7 +278,7 @@ class Inside:
 
     @staticmethod
     def autocast_off(x, y):
-        """Half precision but for a part."""
+        """Half precision by autocast, which is off in a part."""
         with torch.autocast(x.device.type, torch.bfloat16):
             z = torch.nn.functional.linear(x, y)
             with torch.autocast(x.device.type, enabled=False):
@@ -287,7 +287,7 @@ class Inside:
 
     @staticmethod
     def autocast_half(x, y):
-        """Half precision, whose cast of a weight that is used twice autocast remembers."""
+        """Half precision by autocast, which caches the cast of a weight that is used twice."""
         with torch.autocast(x.device.type, torch.float16):
             return torch.nn.functional.linear(x, y) + torch.nn.functional.linear(x * 2, y)
 
@@ -298,7 +298,7 @@ def _checkpointed(x, y):
 
 
 class Module:
-    """Modules whose parameters and buffers are the caller's: each is made once, without memory."""
+    """Modules that run on the caller's parameters and buffers; each module is made once, on `meta`."""
 
     made: dict[tuple[object, ...], torch.nn.Module] = {}  # noqa: RUF012
 
@@ -351,7 +351,7 @@ class Module:
 
     @classmethod
     def recurrent(cls, kind, x, weight, bias):
-        """A recurrent module of the hidden size `len(bias)`, its gates alike."""
+        """A recurrent module of hidden size `len(bias)`; all gates have the same weights."""
         module = cls.of(kind, weight.shape[1], weight.shape[0])
         gates = {"L": 4, "G": 3}.get(kind[0], 1)
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -386,7 +386,7 @@ class Module:
 
     @classmethod
     def attention(cls, x, vector, training):
-        """Attention of one head to what came before."""
+        """Causal attention of one head."""
         module = cls.of("MultiheadAttention", x.shape[-1], 1, bias=False)
         weight = torch.outer(vector, vector)
         state = {"in_proj_weight": weight.repeat(3, 1), "out_proj.weight": weight}
@@ -427,13 +427,13 @@ class Module:
 
     @staticmethod
     def counting(x):
-        """A module that counts its calls and sums up what it is given."""
+        """A module that counts its calls and sums its arguments."""
         module = Counting(x)
         return module(x), module(x * 2), module.total
 
 
 def _hooked(wide, tall):
-    """A linear module whose argument, result and gradient hooks change."""
+    """A linear module with hooks that change its argument, result and gradient."""
     module = torch.nn.Linear(wide, tall, device="meta")
     module.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
     module.register_forward_hook(lambda module, args, result: result + 1)

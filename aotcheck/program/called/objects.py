@@ -1,4 +1,4 @@
-"""Objects of the caller's that programs may be given: dataclasses that nobody registered as pytrees."""
+"""Objects that a caller may pass to a program's function: dataclasses that are not registered as pytrees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["OBJECTS", "attributes"]
 
 @dataclass
 class State:
-    """What goes from call to call."""
+    """State that the function may change from call to call."""
 
     hidden: torch.Tensor
     scale: float
@@ -21,7 +21,7 @@ class State:
 
 @dataclass(frozen=True)
 class Settings:
-    """The same, which nobody changes."""
+    """The same as :class:`State`, but frozen."""
 
     hidden: torch.Tensor
     scale: float

@@ -49,7 +49,7 @@ class Tagged(torch.Tensor):
 
 
 class Wraps(torch.autograd.Function):
-    """Makes a wrapper of a plain tensor, differentiably."""
+    """Wraps a plain tensor; gradients pass through."""
 
     @staticmethod
     def forward(ctx, x):
@@ -61,7 +61,7 @@ class Wraps(torch.autograd.Function):
 
 
 class wrapped:
-    """What makes each subclass of plain tensors, by its key, and what reads the tensors that one holds."""
+    """The makers of registered subclasses by their keys, and ``inner``, which reads a tensor that a wrapper holds."""
 
     @staticmethod
     def two(x, y):

@@ -1,1 +1,1 @@
-"""A program as data: its model, the steps of a call's plan, and a few programs written by hand."""
+"""A program as data: the model, the steps around a call as plain data, and a few programs written by hand."""

@@ -1,11 +1,11 @@
 """A fuzzed program as data: inputs, statements, outputs, and the calls a caller makes.
 
-Everything here is frozen and hashable, prints as Python (:mod:`aotcheck.program.source.emit`) and is read back without
-running anything (:mod:`aotcheck.program.source.parse`).
+Everything here is frozen and hashable. :mod:`aotcheck.program.source.emit` writes it as Python, and
+:mod:`aotcheck.program.source.parse` reads that back without running anything.
 
 Note [Names]
-    ``s0, s1, ...`` are storages and ``a0, a1, ...`` tensors of the caller, ``x0, x1, ...`` the function's parameters,
-    ``v0, v1, ...`` values made inside it. Names carry no meaning beyond that habit.
+    ``s0, s1, ...`` are storages and ``a0, a1, ...`` tensors of the caller, ``x0, x1, ...`` parameters of the function,
+    ``v0, v1, ...`` values made inside the function. This is a habit: the code does not rely on it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Ref:
 class Literal:
     """A Python constant: None, Ellipsis, bool, int, float, complex or str.
 
-    Equal when written the same: ``Literal(1) != Literal(1.0)``, ``Literal(nan) == Literal(nan)``.
+    Literals are equal if they are written alike: ``Literal(1) != Literal(1.0)``, ``Literal(nan) == Literal(nan)``.
     """
 
     value: bool | int | float | complex | str | None
@@ -90,7 +90,7 @@ class DType:
 
 @dataclass(frozen=True)
 class DeviceOf:
-    """``<name>.device``, so that a factory lands where the inputs are."""
+    """``<name>.device``, so that a factory op makes its tensor on the device of the inputs."""
 
     name: str
 
@@ -120,7 +120,7 @@ class ListExpr:
 
 @dataclass(frozen=True)
 class DictExpr:
-    """A dict with string keys; where ``of`` names a class of ``called/objects.py``, an object of that."""
+    """A dict with string keys, or an object: ``of`` names its class in ``called/objects.py``."""
 
     items: tuple[tuple[str, Expr], ...] = ()
     of: str = ""
@@ -134,12 +134,12 @@ Expr = Ref | Literal | DType | DeviceOf | SliceExpr | TupleExpr | ListExpr | Dic
 
 @dataclass(frozen=True)
 class OpCall:
-    """``target = path(*args, **kwargs)``.
+    """The statement ``target = path(*args, **kwargs)``.
 
     ``path`` is how the op is written: ``torch.sin``, ``Tensor.add_`` (a method, ``args[0].add_(...)``), ``Tensor.T``
-    (an attribute, when its table entry says so), ``getitem``, ``setitem``, ``Tensor.data=`` (an assignment,
-    ``args[0].data = args[1]``) and ``SavesTensors.apply`` (a custom Function, see ``called/functions.py``).
-    ``target`` is a name, a tuple of names (unpacked) or None (the result is dropped).
+    (an attribute, if its table entry says so), ``getitem``, ``setitem``, ``Tensor.data=`` (an assignment,
+    ``args[0].data = args[1]``) or ``SavesTensors.apply`` (a custom Function, see ``called/functions.py``).
+    ``target`` is a name, a tuple of names (the result is unpacked) or None (the result is dropped).
     """
 
     target: str | tuple[str, ...] | None
@@ -156,7 +156,7 @@ class OpCall:
 
 
 class Context(Enum):
-    """A ``with`` block's context; the value is how it is written."""
+    """The context of a ``with`` block; the value is its source text."""
 
     NO_GRAD = "torch.no_grad()"
     ENABLE_GRAD = "torch.enable_grad()"
@@ -180,7 +180,7 @@ Statement = OpCall | Block
 
 @dataclass(frozen=True)
 class Storage:
-    """A storage holding small integers written as ``dtype``; a complex element takes two of ``data``."""
+    """A storage filled with ``data``, small integers, as elements of ``dtype``; a complex element takes two of them."""
 
     name: str
     dtype: str
@@ -188,14 +188,14 @@ class Storage:
 
     @property
     def numel(self) -> int:
-        """How many elements of ``dtype`` it holds."""
+        """The storage's size, in elements of ``dtype``."""
         return len(self.data) // 2 if self.dtype.startswith("complex") else len(self.data)
 
 
 @dataclass(frozen=True)
 class Strided:
-    """A leaf tensor that is nobody's view: a geometry on a storage; ``stride`` and ``offset`` in elements of
-    ``dtype``."""
+    """A leaf tensor, a view of no tensor, on the storage that ``storage`` names; ``stride`` and ``offset`` in elements
+    of ``dtype``."""
 
     name: str
     storage: str
@@ -211,8 +211,8 @@ class Inputs:
     """What the caller builds before a call.
 
     ``derived`` are statements over the ``tensors``: view chains from a base, ``detach``, a ``clone`` that makes a
-    non-leaf, ...; ``args`` are the positional arguments, pytrees of names and constants. A tensor not named in ``args``
-    is a base that is not passed; one named twice is the same object passed twice.
+    non-leaf, ... ``args`` are the positional arguments, pytrees of names and constants. A tensor that ``args`` does not
+    name is not passed, it may be a base of one that is. A tensor named twice is one object passed twice.
     """
 
     storages: tuple[Storage, ...]
@@ -233,12 +233,11 @@ class GradMode(Enum):
 
 
 class Around(Enum):
-    """A further context of the caller's around a call or a backward.
+    """A context of the caller's around a call or a backward, besides the grad mode.
 
-    ``SAVED_TENSORS`` are saved-tensor hooks that keep a copy: which tensors are saved, and how many, is nobody's
-    promise, and a copy makes it unobservable. ``VMAP``, ``JACREV`` and ``JVP`` are transforms of ``torch.func``: the
-    caller calls the function under it, with respect to the first argument that it suits; around a backward they are
-    nothing.
+    ``SAVED_TENSORS`` are saved-tensor hooks that copy: no backend promises which tensors it saves, and with copies
+    a program cannot observe that. ``VMAP``, ``JACREV`` and ``JVP`` are transforms of ``torch.func``: the caller calls
+    the transformed function, with respect to the first argument that fits. Around a backward they have no effect.
     """
 
     AUTOCAST = "autocast"
@@ -251,7 +250,7 @@ class Around(Enum):
 
 
 class Site(Enum):
-    """Which tensors a probe or a hook is for: a call's results, its arguments, or the gradients there are."""
+    """Which tensors a probe or a hook is for: a call's results, its arguments, or the ``.grad`` of its inputs."""
 
     OUTPUT = "output"
     INPUT = "input"
@@ -259,7 +258,7 @@ class Site(Enum):
 
 
 class Fill(Enum):
-    """What a cotangent is like; the value is how :func:`aotcheck.program.cotangent` knows it."""
+    """Contents and layout of a cotangent; the value is an argument of :func:`aotcheck.program.cotangent`."""
 
     PATTERN = "pattern"
     ZEROS = "zeros"
@@ -272,15 +271,15 @@ class Fill(Enum):
 
 @dataclass(frozen=True)
 class Cotangent:
-    """A cotangent in the making; ``seed`` 0 makes a pattern all ones."""
+    """How to make a cotangent; with ``seed`` 0 a pattern is all ones."""
 
     fill: Fill = Fill.PATTERN
     seed: int = 0
 
 
 class Of(Enum):
-    """What is backpropagated: a call's outputs, what its last ``torch.autograd.grad`` returned, the ``.grad`` of its
-    inputs, or one scalar, the sum of the outputs and of the squares of what ``grad`` returned (a gradient penalty)."""
+    """Where a backward starts: a call's outputs, the result of its last ``torch.autograd.grad``, its inputs' ``.grad``,
+    or a scalar with a gradient penalty: the sum of the outputs and of the squares of that result."""
 
     OUTPUTS = "outputs"
     RESULTS = "results"
@@ -297,7 +296,7 @@ class Way(Enum):
 
 
 class Graph(Enum):
-    """What becomes of the graph: freed, ``retain_graph=True``, ``create_graph=True``, or created and freed."""
+    """What a backward does with the graph: frees it, ``retain_graph=True``, ``create_graph=True``, or both."""
 
     FREED = "freed"
     RETAINED = "retained"
@@ -307,13 +306,13 @@ class Graph(Enum):
 
 @dataclass(frozen=True)
 class Backward:
-    """A backward through a subset of the differentiable tensors that ``of`` names.
+    """A backward from some of the tensors that ``of`` names.
 
     Args:
-        roots: indices into the list of those tensors that require grad, flattened, in order, without repeated objects;
-            indices past its end are ignored, and nothing is done if none is left.
-        cotangents: one per root, the last one for all further roots.
-        of: which tensors.
+        roots: indices into the flat list of those tensors that require grad, each object once. Indices past the end
+            are ignored; if none is left, the backward does not run.
+        cotangents: one per root; further roots use the last one.
+        of: the tensors that ``roots`` chooses from.
         way: whether gradients accumulate or are returned.
         inputs: indices into the list of the call's named inputs that require grad now; None for all there are.
         graph: what becomes of the graph.
@@ -332,7 +331,7 @@ class Backward:
 
 
 class Write(Enum):
-    """How a probe writes: small integers under no_grad, or a product that autograd records, with a number or a leaf."""
+    """How a probe writes: small integers under no_grad, or a product with a number or a leaf that autograd records."""
 
     NO_GRAD = "no_grad"
     GRAD = "grad"
@@ -341,7 +340,7 @@ class Write(Enum):
 
 @dataclass(frozen=True)
 class Probe:
-    """Write, in place, through a side's ``index``-th flattened tensor; past the end: ignored."""
+    """Write in place to the ``index``-th tensor of ``site``, flattened; without effect if there are fewer tensors."""
 
     site: Site
     index: int
@@ -350,10 +349,10 @@ class Probe:
 
 
 class HookKind(Enum):
-    """What is hung on a tensor; each but ``RETAIN`` remembers the gradients that it is called with.
+    """A hook to register on a tensor; all but ``RETAIN`` record the gradients that they get.
 
-    Tensor hooks that only watch or that double the gradient, post-accumulate hooks that only watch or that drop the
-    gradient, and ``retain_grad``.
+    ``WATCH`` and ``DOUBLE`` are tensor hooks; ``DOUBLE`` doubles the gradient. ``POST`` and ``CLEAR`` are
+    post-accumulate hooks; ``CLEAR`` sets ``.grad`` to None. ``RETAIN`` is ``retain_grad``.
     """
 
     WATCH = "watch"
@@ -365,7 +364,7 @@ class HookKind(Enum):
 
 @dataclass(frozen=True)
 class Hook:
-    """Hang a hook on a side's ``index``-th flattened tensor, if it may have one."""
+    """Register a hook on the ``index``-th tensor of ``site``, flattened, if that tensor may have one."""
 
     kind: HookKind
     site: Site
@@ -380,10 +379,10 @@ class Call:
     """One call and what the caller does around it.
 
     Args:
-        inputs: None for the very same argument objects again, as the previous call left them.
+        inputs: how to build the arguments; None for the argument objects of the previous call, as that call left them.
         grad_mode: the grad mode around the call.
-        steps: what is done after the call, in order. If the call raises, only backwards of earlier calls are.
-        before: what is done to the arguments before it: probes and hooks.
+        steps: what the caller does after the call, in order. If the call raises, only backwards of earlier calls run.
+        before: what the caller does to the arguments before the call: probes and hooks.
         around: further contexts around it.
     """
 
@@ -396,8 +395,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """A function over tensors (``params``, ``body``, ``outputs``) and the calls made on it, the first with inputs of
-    its own."""
+    """A function over tensors (``params``, ``body``, ``outputs``) and its calls; the first one has its own inputs."""
 
     params: tuple[str, ...]
     body: tuple[Statement, ...]
@@ -410,12 +408,12 @@ class Program:
 
     @property
     def statements(self) -> int:
-        """How many op calls the body holds, blocks opened."""
+        """The number of op calls in the body, those in blocks included."""
         return sum(1 for _ in flat_calls(self.body))
 
 
 def flat_calls(body: tuple[Statement, ...]) -> Iterator[OpCall]:
-    """The op calls of a body in order, blocks opened."""
+    """The op calls of a body in order, those in blocks included."""
     for statement in body:
         if isinstance(statement, Block):
             yield from flat_calls(statement.body)

@@ -1,4 +1,7 @@
-"""The steps of a call plan as plain data: what a script holds, and what is performed."""
+"""Calls and their steps as dicts of plain data, the form in which scripts hold and run them.
+
+:func:`plan_of` and :func:`fields_of` write that form, :func:`call_of` and :func:`step_of` read it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ _LARGEST = 2**40
 
 
 def fields_of(step: Step) -> dict[str, Any]:
-    """A step as a dict of strings, integers and tuples; what has its default is left out, but for where a probe
+    """A step as a dict of strings, integers and tuples, without fields that have their default, except where a probe
     writes and what."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(step, cls))
     found: dict[str, Any] = {"do": kind}
@@ -60,7 +63,7 @@ def _plain(value: Any) -> Any:
 
 
 def plan_of(call: Call) -> dict[str, Any]:
-    """A call as a dict of plain data, its inputs aside; what has its default is left out."""
+    """A call without its inputs as a dict of plain data; fields that have their default are left out."""
     plan: dict[str, Any] = {
         "grad_mode": call.grad_mode.value,
         "around": _plain(call.around),
@@ -71,9 +74,7 @@ def plan_of(call: Call) -> dict[str, Any]:
 
 
 def call_of(inputs: Inputs | None, given: Mapping[str, Any]) -> Call:
-    """The call that :func:`plan_of` wrote.
-
-    Scripts from before there were steps have a backward and probes.
+    """The call that :func:`plan_of` wrote, with these inputs; old scripts have a backward and probes in place of steps.
 
     Raises:
         ValueError: it describes none; the message says what is wrong, then what to do.

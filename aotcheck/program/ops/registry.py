@@ -1,13 +1,13 @@
 """The op registry: what an op is, and lookups by path.
 
-Every op is ONE entry of a table (the other files of this room); adding an op is adding an entry::
+Every op is ONE entry of a table (in the other files of this folder). To add an op, add an entry::
 
     entry("Tensor.add_", "self other:fit alpha={1|2|-1}?", Group.INPLACE, dtypes=NUMERIC)
 
 Note [Parameters]
-    A signature is a list of parameters separated by spaces, each ``kind``, ``name:kind`` (positional), ``name=kind``
-    (keyword), with ``?`` behind it when optional. Kinds are those of :class:`Kind`, or ``{a|b|c}``: one of these
-    constants. Kinds steer the strategies alone; a parsed program may hold any expressions as arguments.
+    A signature is a list of parameters, separated by spaces. Each is ``kind``, ``name:kind`` (positional) or
+    ``name=kind`` (keyword); a ``?`` behind it means optional. A kind is one of :class:`Kind`, or ``{a|b|c}``: one of
+    these constants. Only strategies follow the kinds; a parsed program may have any expressions as arguments.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Form(Enum):
 
 
 class Group(StrEnum):
-    """What kind of op it is; swarm testing switches these on and off."""
+    """The group of an op; swarm testing switches whole groups on and off."""
 
     VIEW = auto()
     STRIDED_VIEW = auto()
@@ -94,7 +94,7 @@ class Group(StrEnum):
 
 
 INSIDE = (Group.AUTOGRAD, Group.MODULE, Group.TRANSFORM, Group.CONTROL, Group.OPTIMIZER)
-"""Groups of what is more than an op: structured forms, of which only some programs hold any."""
+"""The groups of structured forms, which are more than an op; only some programs have any of them."""
 
 
 class Work(Enum):
@@ -143,7 +143,7 @@ class DTypes(Enum):
 
 
 class Kind(StrEnum):
-    """What a parameter wants; the strategies know how to draw each."""
+    """What kind of argument a parameter takes; the strategies can draw each kind."""
 
     SELF = auto()  # the first tensor
     OTHER = auto()  # a tensor that broadcasts with the first, or a scalar
@@ -237,7 +237,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter; ``keyword`` is its name when passed by keyword; ``choices`` for the kind CONSTANT."""
+    """A parameter; ``keyword`` is its name if passed by keyword, ``choices`` its values if its kind is CONSTANT."""
 
     kind: Kind
     keyword: str | None = None
@@ -250,20 +250,20 @@ class Op:
     """One entry of the op table.
 
     Attributes:
-        path: how it is written: ``torch.sin``, ``Tensor.add_``, ``torch.nn.functional.softmax``, ``getitem``,
+        path: how programs write the op: ``torch.sin``, ``Tensor.add_``, ``torch.nn.functional.softmax``, ``getitem``,
             ``Tensor.data=``, ``Tensor.untyped_storage().resize_``, ``SavesTensors.apply``.
         params: its parameters, in order, keywords last.
         group: for swarm testing.
         form: function, method, attribute, index, assignment.
-        work: exact on small integers or not.
-        dtypes: what the first tensor may be.
+        work: whether the result is exact on small integers.
+        dtypes: dtypes that the first tensor may have.
         ndim: least and greatest number of dimensions of the first tensor.
-        results: how many names it binds: 0, 1, or None for a tuple of tensors.
+        results: how many names the result binds: 0, 1, or None for a tuple of tensors.
         writes: whether it writes data of its first argument (or of ``out``).
-        ordered: its result does not depend on the order of element writes, whatever overlaps.
-        undefined: it may expose memory nobody wrote.
-        prints: it prints, while it runs or later.
-        weight: how often it is drawn, relative to the others of its group; 0: only as another op's helper.
+        ordered: its result does not depend on the order of element writes, whatever elements overlap.
+        undefined: it may expose uninitialized memory.
+        prints: it prints, while it runs or in a later backward.
+        weight: how often it is drawn, relative to its group's other ops; 0: only to make arguments of another op.
     """
 
     path: str
@@ -341,12 +341,12 @@ def entries(space: str, names: str, signature: str, group: Group, **fields: Any)
 
 
 def register_op(op: Op, function: Callable[..., Any] | None = None) -> None:
-    """Add an op, so that programs and corpus files may name it; several entries of one path are its overloads.
+    """Add an op, so that programs and corpus files may call it; several entries of one path are overloads.
 
     Args:
         op: the entry. A path outside ``torch`` and ``Tensor`` is ``module.function``; scripts that use it import the
-        module.
-        function: what it runs, for a path outside torch.
+            module.
+        function: the callable to run, for a path outside torch.
     """
     overloads = _TABLE.setdefault(op.path, [])
     if op.key in {o.key for o in overloads}:

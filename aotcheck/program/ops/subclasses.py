@@ -1,4 +1,4 @@
-"""The tensor subclasses that programs know by a key."""
+"""The tensor subclasses that programs may use, each registered under a key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aotcheck.program.ops.registry import DTypes, Group, entry
 __all__ = ["NAMESPACE", "Subclass", "held", "leaves", "register_subclass", "subclasses"]
 
 NAMESPACE = "wrapped"
-"""What the makers are called by in programs: ``wrapped.<key>(x, y)``."""
+"""How programs call the makers: ``wrapped.<key>(x, y)``."""
 
 
 def held(t: Any) -> list[tuple[str, torch.Tensor]]:
@@ -38,12 +38,12 @@ class Subclass:
 
     @property
     def ragged(self) -> bool:
-        """Whether the tensor's first dimension becomes two, of which the second varies in length."""
+        """True if the maker splits the first dimension in two, the second of which is ragged."""
         return self.cls is NestedTensor
 
     @property
     def path(self) -> str:
-        """How programs write it."""
+        """The path by which programs call the maker."""
         return f"{NAMESPACE}.{self.key}"
 
 
@@ -56,13 +56,13 @@ def subclasses() -> tuple[Subclass, ...]:
 
 
 def register_subclass(key: str, cls: type, make: Callable[..., Any]) -> None:
-    """Let programs hold tensors of the wrapper subclass ``cls``: the strategies draw them as inputs and inside.
+    """Let programs use tensors of the wrapper subclass ``cls``; strategies draw them as inputs and inside functions.
 
     Args:
-        key: its name in programs, ``wrapped.<key>(...)``; a corpus file that names a key nobody registered is refused.
+        key: the name in programs, ``wrapped.<key>(...)``; a corpus file with an unregistered key is refused.
         cls: a traceable wrapper subclass, with ``__tensor_flatten__`` and ``__tensor_unflatten__``.
-        make: makes one of plain tensors of one shape and dtype, as many as it has parameters; a function of a module,
-            so that scripts can import it. It should detach what it wraps.
+        make: makes a wrapper from as many plain tensors as it has parameters, all of one shape and dtype. It must be a
+            function of a module, so that scripts can import it. It should detach the tensors.
 
     Raises:
         ValueError: the key is taken or no identifier.

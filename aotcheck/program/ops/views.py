@@ -1,4 +1,4 @@
-"""Table entries: views, and what looks like one."""
+"""Table entries: views, and ops that look like one but copy."""
 
 from __future__ import annotations
 

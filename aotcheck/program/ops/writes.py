@@ -1,4 +1,4 @@
-"""Table entries: writes, in place, through ``out=``, metadata and storage."""
+"""Table entries: writes in place and through ``out=``, changes of metadata and of storages."""
 
 from __future__ import annotations
 

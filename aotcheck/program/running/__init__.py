@@ -1,1 +1,1 @@
-"""How a program runs in eager: inputs built, statements interpreted, steps performed, memory guarded."""
+"""How a program runs in eager: builds inputs, interprets statements, performs steps, guards memory."""

@@ -1,4 +1,4 @@
-"""Build a call's arguments: fresh storages, tensors on them, derived views."""
+"""Builds a call's arguments (fresh storages, tensors on them, derived views), and performs the steps around it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["BuiltCall", "Scene", "around", "build_call", "forget", "make_call", 
 
 @dataclass(frozen=True)
 class BuiltCall:
-    """A call's arguments, ready to pass.
+    """The arguments of a call, ready to pass.
 
     Attributes:
         args: positional arguments, pytrees of tensors and constants.
-        named: every input-side tensor by name, bases that are not passed included.
-        leaves: those of ``named`` that are leaves requiring grad.
+        named: every tensor that the inputs name, bases that are not passed included.
+        leaves: those of ``named`` that are leaves and require grad.
     """
 
     args: tuple[Any, ...]
@@ -37,7 +37,7 @@ class BuiltCall:
 def build_call(
     program: Program, index: int, device: torch.device | str = "cpu", previous: BuiltCall | None = None
 ) -> BuiltCall:
-    """The arguments of call ``index``; for a call without inputs of its own, ``previous``'s, as they are now.
+    """Build the arguments of call ``index``; a call without inputs of its own gets those of ``previous``, as they are.
 
     Raises:
         ValueError: a call without inputs needs ``previous``; a tensor reaches past its storage, or is read once its
@@ -67,11 +67,11 @@ def _whole(call: OpCall, env: MutableMapping[str, Any]) -> None:
 
 
 Scene = harness.Scene
-"""A call's tensors, as its steps find them."""
+"""The tensors of a call that its steps may use."""
 
 
 def scene_of(built: BuiltCall) -> Scene:
-    """What the steps of a call find: its arguments now, what it returns once that is known."""
+    """The scene of a call: its arguments; :meth:`Scene.returned` adds the result."""
     return harness.Scene(built.args, built.named)
 
 
@@ -79,13 +79,13 @@ _fields = lru_cache(maxsize=4096)(fields_of)
 
 
 def perform(step: Step, scene: Scene, hooks: list[list[torch.Tensor | None]], device: torch.device) -> None:
-    """Do one step of a plan, as scripts do it; raises what eager raises.
+    """Perform one step of a plan; raises what eager raises.
 
     Args:
         step: what to do.
         scene: the call it is done to.
-        hooks: what each hook of the program has been called with so far; a hook step appends a list.
-        device: where autocast is switched on.
+        hooks: for each hook of the program, the gradients that it has got so far; a hook step appends a list.
+        device: the device for which autocast is switched on.
     """
     harness.perform(_fields(step), scene, hooks, device)
 
@@ -96,15 +96,15 @@ def around(call: Call, device: torch.device) -> AbstractContextManager[object]:
 
 
 def make_call(call: Call, function: Callable[..., Any], args: Sequence[Any]) -> object:
-    """What a function gives on arguments, as a call has it called: plainly, or under a transform of ``torch.func``."""
+    """Call a function, transformed by ``torch.func`` if ``call`` says so; the result."""
     return harness.call(function, tuple(args), tuple(one.value for one in call.around))
 
 
 def phase_of(step: Step) -> str:
-    """What scripts and findings call a step."""
+    """The name of a step in scripts and findings."""
     return str(harness.phase(_fields(step)))
 
 
 def forget(scenes: Sequence[Scene]) -> None:
-    """Drop all gradients of calls: after a backward that raised, nobody promises which of them are there."""
+    """Drop all gradients of calls: after a backward that raised, eager does not promise which of them exist."""
     harness.forget(scenes)

@@ -1,4 +1,4 @@
-"""How the inputs of a call are built, and how the steps around a call are performed."""
+"""Builds the inputs of a call, and performs the steps around a call, from plain data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def storage(data, dtype, device):
 
 
 def strided(s, dtype, size, stride, offset, requires_grad=False):
-    """A leaf tensor on storage `s` that is nobody's view."""
+    """A leaf tensor on storage `s`, a view of no tensor; `stride` and `offset` in elements of `dtype`."""
     last = -1 if 0 in size else offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if (last + 1) * dtype.itemsize > s.nbytes():
         raise ValueError(f"a tensor of size {size}, stride {stride}, offset {offset} does not fit its storage")
@@ -27,7 +27,7 @@ def strided(s, dtype, size, stride, offset, requires_grad=False):
 
 
 def opened(tensors):
-    """Tensors by name, each followed by those that it holds."""
+    """Tensors by name, each wrapper followed by its inner tensors."""
     found = {}
     for name, t in tensors.items():
         found[name] = t
@@ -36,17 +36,17 @@ def opened(tensors):
 
 
 def metadata(t):
-    """What a wrapper subclass has beside tensors, in words."""
+    """The context of a wrapper (what it has besides inner tensors) as text; empty for a plain tensor."""
     return str(t.__tensor_flatten__()[1]) if held(t) else ""
 
 
 def plain(numbers):
-    """Sizes or strides; of a ragged tensor those that vary have a name of torch's that says nothing."""
+    """Sizes or strides, with "ragged" in place of torch's symbol for a size that varies."""
     return tuple(n if type(n) is int else "ragged" for n in numbers)
 
 
 def addressing(t):
-    """The strides that address something: of sizes other than 1, that of a ragged tensor being how much it holds."""
+    """The strides of dimensions whose size is not 1; the size of a ragged dimension is the length of all its parts."""
     sizes, ragged = t.shape, plain(t.shape)
     if "ragged" in ragged:
         k = ragged.index("ragged")
@@ -56,7 +56,7 @@ def addressing(t):
 
 
 def cotangent(t, seed=0, fill="pattern"):
-    """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None to leave it to autograd."""
+    """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None if `fill` is "implicit"."""
     if fill == "implicit" and readable(t):
         return None
     if held(t):
@@ -94,9 +94,9 @@ def readable(t):
 
 
 def poke(t, seed, how="no_grad"):
-    """Write through `t` in place, as a caller might between a call and its next look; not into freed memory.
+    """Write to `t` in place, unless its memory is freed.
 
-    Returns what it wrote with that has a gradient of its own.
+    Returns the leaf by which it multiplied, in a list; an empty list if there is none.
     """
     if not readable(t):
         return []
@@ -112,7 +112,7 @@ def poke(t, seed, how="no_grad"):
 
 
 def around(names, device="cpu"):
-    """The contexts called `names`, entered; transforms are none."""
+    """The contexts with these names, entered as one; transforms are ignored."""
     stack = contextlib.ExitStack()
     for name in names:
         if name in TRANSFORMS:
@@ -135,13 +135,13 @@ TRANSFORMS = "vmap", "jacrev", "jvp"
 
 
 def suited(name, args):
-    """Which argument a transform is of: the first one with dimensions, or of floating-point numbers."""
+    """The index of the argument to transform: the first tensor with dimensions (vmap) or with a floating dtype."""
     tensors = [(k, t) for k, t in enumerate(args) if isinstance(t, torch.Tensor)]
     return next((k for k, t in tensors if (t.dim() if name == "vmap" else t.is_floating_point())), 0)
 
 
 def call(f, args, names=()):
-    """Call `f`, under the transform of torch.func that is among `names`, if there is one."""
+    """Call `f`, transformed by the transform of torch.func that is among `names`, if there is one."""
     name = next((name for name in names if name in TRANSFORMS), "")
     k = suited(name, args)
     if name == "vmap":
@@ -154,7 +154,7 @@ def call(f, args, names=()):
 
 
 class Scene:
-    """A call's tensors, as its steps find them."""
+    """The tensors of a call that its steps may use."""
 
     def __init__(self, args, inputs):
         self.args, self.inputs, self.outputs, self.structure, self.constants = args, inputs, {}, "", {}
@@ -167,12 +167,12 @@ class Scene:
         self.result = (result,)
 
     def held(self):
-        """The tensors in containers among the arguments, by name, that are none of the inputs."""
+        """The tensors by name in containers among the arguments that the function has put there: they are no inputs."""
         inputs = {id(t) for t in self.inputs.values()}
         return {name: t for name, t in leaves(self.args, "argument")[1].items() if id(t) not in inputs}
 
     def words(self):
-        """The structure of the result, and of the arguments if they hold what may be written: lists, dicts, objects."""
+        """The structure of the result as text, and of the arguments if they have lists, dicts or objects."""
         met = {}
         given = words(self.args, "argument", met, {id(t): name for name, t in self.inputs.items()})
         shown = words(self.result[0], "output", met, {}) if self.result else ""
@@ -203,12 +203,12 @@ class Scene:
 
 
 def differentiable(tensors):
-    """Those that require grad, each object once."""
+    """The tensors that require grad, each object once."""
     return list({id(t): t for t in tensors if t is not None and t.requires_grad}.values())
 
 
 def hang(t, kind, seen):
-    """Hang a hook on `t` that appends what it sees to `seen`, if `t` may have it."""
+    """Register a hook on `t` that appends the gradients that it gets to `seen`, if `t` may have the hook."""
     leaf = t.grad_fn is None  # asked first: torch 2.13 crashes in register_hook of a view whose base was written
     if not t.requires_grad:
         return
@@ -232,7 +232,7 @@ def hang(t, kind, seen):
 
 
 def differentiate(scene, step, device):
-    """Do a backward of a plan: through the chosen ones of the tensors there are, nothing if none is left."""
+    """Run a backward of a plan from those of its roots that exist; nothing if none does."""
     roots = scene.roots(step.get("of", "outputs"))
     roots = [roots[k] for k in step["roots"] if k < len(roots)]
     wanted = scene.wanted()
@@ -254,7 +254,7 @@ def differentiate(scene, step, device):
 
 
 def perform(step, scene, hooks, device):
-    """Do one step of a plan on what a call gave; `hooks` has what each hook of the program has seen."""
+    """Perform one step of a plan on a call's tensors; `hooks` has the gradients that each hook of the program got."""
     if step["do"] == "backward":
         differentiate(scene, step, device)
         return
@@ -267,7 +267,7 @@ def perform(step, scene, hooks, device):
 
 
 def forget(scenes):
-    """Drop all gradients: how far a backward came before it raised is an order that nobody promises."""
+    """Drop all gradients: eager does not promise how far a backward came before it raised."""
     for scene in scenes:
         for t in differentiable([*scene.inputs.values(), *scene.outputs.values()]):
             t.grad = None
@@ -275,7 +275,7 @@ def forget(scenes):
 
 
 def phase(step):
-    """What a step is called."""
+    """The name of a step."""
     if step["do"] != "backward":
         return step["do"]
     first = step.get("of", "outputs") == "outputs"
@@ -283,7 +283,7 @@ def phase(step):
 
 
 def leaves(value, name="output"):
-    """A result taken apart: its structure in words, its tensors by name, its other leaves by name."""
+    """The parts of a result: its structure as text, its tensors by name, its other leaves by name."""
     if isinstance(value, torch.Tensor):
         return "Tensor", {name: value}, {}
     if attributes(value) is not value:
@@ -302,7 +302,7 @@ def leaves(value, name="output"):
 
 
 def words(value, place, met, names):
-    """The structure of a value: tensors by their name if they have one, a list or dict met before with its place."""
+    """The structure of a value as text: tensors by name, a list or dict that occurred before with its first place."""
     if isinstance(value, torch.Tensor):
         return names.get(id(value), "Tensor")
     if attributes(value) is not value:
@@ -319,11 +319,11 @@ def words(value, place, met, names):
 
 
 def contents(shown):
-    """A structure in words without which containers hold what: the result's alone, lists for tuples."""
+    """The structure of the result alone, without the identity of containers, and with lists for tuples."""
     parts = shown.split("; given ")[0].replace("tuple", "list").split("@")
     return parts[0] + "".join(part[part.index("(") :] for part in parts[1:])
 
 
 def named(scope):
-    """The input-side tensors among a function's locals, by name."""
+    """The tensors among a function's locals, by name."""
     return {name: t for name, t in scope.items() if isinstance(t, torch.Tensor)}

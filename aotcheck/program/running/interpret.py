@@ -1,4 +1,4 @@
-"""Run statements one at a time in eager, over an environment of names."""
+"""Runs statements one at a time in eager; an environment maps names to values."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def context_of(context: Context) -> AbstractContextManager[Any]:
 
 
 def execute(statement: Statement, env: MutableMapping[str, Any], before: Before | None = None) -> None:
-    """Run one statement, binding its targets in ``env``; raises what eager, or ``before`` each op call, raises."""
+    """Run one statement, binding its targets in ``env``; ``before`` is called before each op. Errors are passed on."""
     if isinstance(statement, Block):
         with context_of(statement.context):
             run_body(statement.body, env, before)

@@ -1,16 +1,16 @@
-"""Memory that is not there, not written, or not to be taken away.
+"""Which memory a program may use: not freed, not uninitialized, and not taken away from autograd.
 
 Note [Freed memory]
-    A storage may be resized below what a tensor on it addresses (FSDP frees parameters so). Eager lets such a tensor be
-    read, which is no behaviour at all: it crashes or yields whatever lies there. So a program names a tensor that does
-    not fit its storage only to give it memory again, or to point it elsewhere; and no storage is shrunk that autograd
-    may have saved, since a backward would read it. Where an op has no kernel of its own for tensors that are conjugated
-    or negated lazily, torch runs it on a copy of them: such an op reads what it is given even if it only resizes it.
+    A program may resize a storage below what a tensor on it addresses (FSDP frees parameters so). Eager reads such a
+    tensor without a check, so it crashes or returns whatever is there. So programs use a tensor that does not fit its
+    storage only to give it memory again or another storage. And they shrink no storage that autograd may have saved,
+    since a backward would read the storage. If an op has no kernel for lazily conjugated or negated tensors, torch runs
+    the op on a copy of them: so it reads its operand, even if it only resizes it.
 
 Note [Definite memory]
-    Whether a program is kept depends on its values, so while it is drawn what eager leaves uninitialized holds ones,
-    the same on every machine. That is also so of what lies under the result of a loss beyond its one element, where a
-    window can be put. What means something in the end is the oracle's business.
+    Which statements are drawn depends on values, which must be the same on every machine. So while a program is drawn,
+    memory that eager leaves uninitialized holds ones. So does the memory of a loss's result behind its one element,
+    which a view can expose. Which memory counts in a comparison, the oracle decides (``oracle/undefined.py``).
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _SAVES_NOTHING = frozenset(
 )
 _READS_NO_DATA = frozenset({"Tensor.data=", "Tensor.set_", "Tensor.untyped_storage", "torch.utils.swap_tensors"})
 _LEAVES_ROOM = "torch.nn.functional.mse_loss"
-"""The loss that makes room for all its summands and writes but one number there."""
+"""The loss that allocates memory for all its summands, and writes only one number there."""
 _RESIZES_BY_OP = "torch.ops.inductor.resize_storage_bytes_.default"
 
 
 def extent_in_bytes(t: torch.Tensor) -> int:
-    """How large a storage must be to hold all that ``t`` addresses; of a wrapper, the largest that it holds."""
+    """The bytes that a storage must have to hold all elements of ``t``; of a wrapper, the most of an inner tensor."""
     if held(t):
         return max(map(extent_in_bytes, leaves(t)))
     if not t.numel():
@@ -72,14 +72,14 @@ def extent_in_bytes(t: torch.Tensor) -> int:
 
 
 def fits(t: torch.Tensor) -> bool:
-    """Whether all that ``t`` addresses lies within its storage."""
+    """True if all elements of ``t`` are within its storage."""
     if held(t):
         return all(map(fits, leaves(t)))
     return extent_in_bytes(t) <= t.untyped_storage().nbytes()
 
 
 def size_of(t: torch.Tensor) -> tuple[int, ...]:
-    """The shape of ``t``; where lengths vary, as in ragged tensors, the largest of them."""
+    """The shape of ``t``; for a ragged dimension the largest length."""
     longest = 0
     if t.layout is torch.jagged:
         offsets = dict(held(t))["_offsets"]
@@ -88,7 +88,7 @@ def size_of(t: torch.Tensor) -> tuple[int, ...]:
 
 
 def address(t: torch.Tensor) -> int:
-    """The same for two tensors on one storage, never the same for others that are alive; 0 without memory."""
+    """A number that identifies the storage of ``t`` while the storage lives; 0 without memory."""
     storage = t.untyped_storage()
     return -id(storage) if held(t) else storage.data_ptr()
 
@@ -107,7 +107,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 
 
 def holds_wrapper(value: Any) -> bool:
-    """Whether there is a tensor of a wrapper subclass in nested tuples, lists, dicts and objects."""
+    """True if nested tuples, lists, dicts and objects hold a tensor of a wrapper subclass."""
     value = attributes(value)
     if isinstance(value, tuple | list):
         return any(map(holds_wrapper, value))
@@ -117,7 +117,7 @@ def holds_wrapper(value: Any) -> bool:
 
 
 def operands(call: OpCall, env: MutableMapping[str, Any]) -> list[torch.Tensor]:
-    """The tensors a call is given."""
+    """The tensors among the arguments of an op call."""
     given = (*call.args, *(expr for _, expr in call.kwargs))
     return [t for expr in given for t in tensors_of(evaluate(expr, env))]
 
@@ -128,14 +128,14 @@ def _group(path: str) -> Group:
 
 
 def reads_nothing_missing(call: OpCall, env: MutableMapping[str, Any]) -> bool:
-    """Whether a call leaves tensors that do not fit their storage alone, see Note [Freed memory]."""
+    """True if an op call reads no tensor that does not fit its storage, see Note [Freed memory]."""
     if (_group(call.path) is Group.STORAGE or call.path in _READS_NO_DATA) and not _reads_a_copy(call, env):
         return True
     return all(map(fits, operands(call, env)))
 
 
 def _reads_a_copy(call: OpCall, env: MutableMapping[str, Any]) -> bool:
-    """Whether torch runs a call that reads no data on a copy of its first operand."""
+    """True if torch runs an op call that reads no data on a copy of its first operand."""
     given = [evaluate(expr, env) for expr in call.args]
     if call.path != _RESIZES_BY_OP and not (call.path == "Tensor.set_" and torch.is_storage(given[-1])):
         return False
@@ -143,10 +143,10 @@ def _reads_a_copy(call: OpCall, env: MutableMapping[str, Any]) -> bool:
 
 
 def hook_may_be_misplaced(t: torch.Tensor) -> bool:
-    """Whether a write to ``t`` that autograd records may crash torch in a backward.
+    """True if a write to ``t`` that autograd records may crash torch in a backward.
 
-    ``retain_grad`` hangs a hook on an output of a node. A write in place gives the tensor another node, to whose first
-    and only output torch moves the hook by the number of the output that the tensor was before.
+    ``retain_grad`` registers a hook on one output of a node. A write in place gives the tensor a new node with one
+    output. torch moves the hook there, but under the number that the tensor's output had at the old node.
     """
     base = base_of(t)
     whole = t if base is None else base
@@ -160,7 +160,7 @@ class Saved:
         self._storages: dict[int, torch.UntypedStorage] = {}  # alive, so that ids stay unique
 
     def note(self, call: OpCall, env: MutableMapping[str, Any]) -> None:
-        """Remember what a call that has just run under the current grad mode may have saved."""
+        """Record what an op call that has just run in the current grad mode may have saved."""
         group = _group(call.path)
         if group in _SAVES_NOTHING:
             if group is Group.SET and self._storages:  # what was saved may be a tensor that is elsewhere now
@@ -178,7 +178,7 @@ class Saved:
             self._storages[id(storage)] = storage
 
     def lost(self, call: OpCall, env: MutableMapping[str, Any]) -> bool:
-        """Whether a call that is about to run may take memory away from autograd."""
+        """True if an op call that is about to run may shrink a storage that autograd has saved."""
         if _group(call.path) is not Group.STORAGE or len(call.args) < 2:
             return False
         t, size = evaluate(call.args[0], env), evaluate(call.args[1], env)
@@ -194,7 +194,7 @@ def _leaves_undefined(path: str) -> bool:
 
 
 def execute_definite(call: OpCall, env: MutableMapping[str, Any]) -> None:
-    """:func:`execute`, with ones in the memory that eager leaves uninitialized; see Note [Definite memory]."""
+    """The same as :func:`execute`, with ones in memory that eager leaves uninitialized; see Note [Definite memory]."""
     if not _leaves_undefined(call.path):
         execute(call, env)
         return

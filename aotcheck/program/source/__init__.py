@@ -1,1 +1,1 @@
-"""Programs to Python source and back."""
+"""Programs as Python source: written by ``emit``, read by ``parse``."""

@@ -1,8 +1,8 @@
-"""Programs to Python: the canonical script, and the function compiled from it.
+"""Writes a program as its canonical script, and compiles the function of a program from that source.
 
-The script layout is fixed: a TOML header in a comment block, imports, ``make_inputs_k`` per call with inputs of its
-own, ``f``, the literal ``CALLS``, and a call of :func:`aotcheck.script.main`, which judges the file when it is run.
-:mod:`aotcheck.program.source.parse` reads it back.
+A script has a fixed layout: a TOML header in a comment block, imports, ``make_inputs_k`` for each call with inputs of
+its own, ``f``, the literal ``CALLS``, and a call of :func:`aotcheck.script.main`, which judges the file when it runs.
+:mod:`aotcheck.program.source.parse` reads the script back.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from aotcheck.program.ops.subclasses import NAMESPACE, subclasses
 __all__ = ["FORMAT", "body_source", "emit", "function_of", "show_expr", "show_statement"]
 
 FORMAT = 2
-"""The format that is written. Format 1, which is still read, had a harness of its own in every file.
+"""The format that is written. Format 1, which is still read, had a harness in every file.
 
-Format 2 had a longer spelling before the first release: tables in the header, every field of a call, a guard around the
-ending. It is read too. It has no number of its own, since there is no release that reads it alone.
+Before the first release format 2 was longer: tables in the header, every field of a call, a guard around the ending.
+That form is read too. It has no number of its own, since no release reads only that form.
 """
 
 IMPORT = "from aotcheck.script import main"
 ENDING = "main(__file__)\n"
-"""What a script does when it is run, with what it imports for that."""
+"""The last line of a script, and the import that it needs."""
 
 WIDTH = 120
-"""Columns that a line may have; a call plan that needs more is written on several lines."""
+"""The longest line, in columns; a longer call plan is written on several lines."""
 
 
 @lru_cache(maxsize=1024)
@@ -256,24 +256,24 @@ def _roots(program: Program) -> set[str]:
 
 
 def _modules(program: Program) -> list[str]:
-    """The modules of the functions that the program calls, torch's own aside."""
+    """The modules of the functions that the program calls, except torch's."""
     return sorted(r for r in _roots(program) - {*FUNCTIONS, NAMESPACE} if r != "torch" and not r.startswith("torch."))
 
 
 def _makers(program: Program) -> list[str]:
-    """The modules of the makers of tensor subclasses that the program holds, the built-in ones aside."""
+    """The modules of the makers of tensor subclasses that the program uses, except built-in ones."""
     paths = _paths(program)
     return sorted({s.make.__module__ for s in subclasses() if s.path in paths and not s.built_in})
 
 
 def emit(program: Program, header: Mapping[str, object] | None = None) -> str:
-    """The program as its canonical script.
+    """Write a program as its canonical script.
 
-    Run with ``python``, where aotcheck is installed, the script compares eager with the backend that its header names.
+    ``python FILE``, where aotcheck is installed, compares eager with the backend that the header names.
 
     Args:
-        program: what to write.
-        header: further TOML entries for the block at the top (strings, numbers, booleans, lists, tables).
+        program: the program to write.
+        header: further TOML entries for the header (strings, numbers, booleans, lists, tables).
     """
     entries: dict[str, object] = {"format": FORMAT, **(header or {})} | {"format": FORMAT}
     top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "", "import torch"]
@@ -299,17 +299,16 @@ def _compiled(source: str, modules: tuple[str, ...]) -> FunctionType:
 
 
 def function_of(program: Program) -> Callable[..., Any]:
-    """The program's function, compiled from its emitted source (tracebacks show it, Dynamo traces it); a new one
-    each time.
+    """Compile a program's function from its source, which tracebacks show and Dynamo traces; a new function each time.
 
     Raises:
-        UnknownOpError: it names an op that is not registered.
+        UnknownOpError: the program calls an op that is not registered.
     """
     made = _compiled(body_source(program), tuple(_modules(program)))
     return FunctionType(made.__code__, made.__globals__, made.__code__.co_name)
 
 
 def is_name(text: str) -> bool:
-    """Whether a program may use ``text`` as a name."""
+    """True if a program may use ``text`` as a name."""
     reserved = {"torch", "device", "storage", "strided", "named", "f", NAMESPACE, *FUNCTIONS, *OBJECTS}
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in reserved

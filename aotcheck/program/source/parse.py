@@ -1,7 +1,7 @@
-"""Read a script back into a program with ``ast`` and a whitelist; nothing of the file is executed.
+"""Reads a script back into a program with ``ast`` and a whitelist; nothing of the file is executed.
 
-A corpus file may come from a stranger. What is not on the whitelist is an error that says where, what and what to
-do; the size of the file, its nesting, its numbers and its names are bounded before anything else looks at them.
+A corpus file may come from a stranger. Anything that is not on the whitelist is an error, which says where, what is
+wrong and what to do. The size of the file, its nesting, its numbers and its names are checked first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_ELEMENTS = 100_000
 
 
 class ProgramSyntaxError(ValueError):
-    """A file is not a program. Shows on one line: where, what is wrong, what to do."""
+    """A file is not a program. The message is one line: where, what is wrong, what to do."""
 
     def __init__(self, origin: str, line: int, what: str, advice: str) -> None:
         self.origin, self.line, self.what, self.advice = origin, line, what, advice
@@ -68,7 +68,7 @@ _IMPORT, *_ENDINGS = (ast.dump(ast.parse(text).body[0]) for text in (IMPORT, END
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """A program and the TOML header it came with (``format`` included)."""
+    """A program, and the TOML header of its file (``format`` included)."""
 
     program: Program
     header: Mapping[str, object]
@@ -78,8 +78,8 @@ def parse_file(path: Path) -> ParsedFile:
     """Read and :func:`parse` a file.
 
     Raises:
-        ProgramSyntaxError: it is not a program.
-        OSError: it cannot be read.
+        ProgramSyntaxError: the file is not a program.
+        OSError: the file cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):  # a link to a device has no end, a pipe perhaps no beginning
         raise ProgramSyntaxError(str(path), 1, "cannot be read: not a regular file", "name a script")
@@ -92,14 +92,14 @@ def parse_file(path: Path) -> ParsedFile:
 
 
 def parse(source: str, origin: str = "<string>") -> ParsedFile:
-    """The program that a canonical script holds.
+    """Read the program and the header of a canonical script.
 
     Args:
         source: a script as :func:`aotcheck.program.emit` writes it.
-        origin: what errors call it, usually a path.
+        origin: the name of the script in errors, usually a path.
 
     Raises:
-        ProgramSyntaxError: it is not one.
+        ProgramSyntaxError: the text is no such script.
     """
     return _Parser(origin).file(source)
 

@@ -1,1 +1,1 @@
-"""What programs are like, in one vocabulary, seen in an eager dry run."""
+"""One vocabulary of traits that describes programs, as an eager dry run shows them."""

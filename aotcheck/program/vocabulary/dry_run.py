@@ -1,4 +1,4 @@
-"""Which traits a program has: those that its source shows, and those that show in an eager dry run."""
+"""Finds the traits of a program: in its source, and in a dry run of its calls in eager."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def groups(program: Program) -> frozenset[Group]:
 
 
 def prints(program: Program) -> bool:
-    """Whether something in the body prints."""
+    """True if an op of the body prints."""
     return any(op.prints for op in _overloads(program))
 
 
 def exact(program: Program) -> bool:
-    """Whether every op is exact on small integers and nothing casts, so that outcomes are compared bitwise."""
+    """True if every op is exact on small integers and nothing casts, so that outcomes can be compared bitwise."""
     casts = any(map(_casts, program.calls)) or Context.AUTOCAST in noticed.contexts(program)
     return not casts and all(op.work is Work.EXACT for op in _overloads(program))
 
@@ -114,7 +114,7 @@ def _shares(t: torch.Tensor, others: list[torch.Tensor]) -> bool:
 
 
 def _specialization(built: BuiltCall, call: Call) -> tuple[object, ...]:
-    """What of a call a specialization depends on: geometry, flags, identity, aliasing, grad mode."""
+    """The facts of a call that a specialization depends on: geometry, flags, identity, aliasing, grad mode."""
     tensors = tensors_in(built.args)
     first = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
     storage = {address(t): i for i, t in reversed(list(enumerate(tensors)))}
@@ -123,13 +123,13 @@ def _specialization(built: BuiltCall, call: Call) -> tuple[object, ...]:
 
 
 class DryRun:
-    """A program's calls made one by one in eager, traits noted on the way.
+    """Makes a program's calls one by one in eager, and records traits.
 
-    Hooks are called around each op call, those inside blocks included; they may raise to give up.
+    Subclasses override the hooks, which run around each op call, also inside blocks; a hook may raise to stop the run.
 
     Attributes:
-        unwritten: for each backward, by call and step, which of the inputs it may be with respect to have the history
-            with which they were passed.
+        unwritten: for each backward, by call and step, which of its possible inputs still have the history with which
+            the caller passed them.
     """
 
     def __init__(self, program: Program) -> None:
@@ -159,7 +159,7 @@ class DryRun:
         """Hook for subclasses: the body or a backward raised."""
 
     def on_gradients(self, gradients: list[torch.Tensor]) -> None:
-        """Hook for subclasses: what a backward gave."""
+        """Hook for subclasses: a backward gave these gradients."""
 
     def run(self) -> frozenset[Feature]:
         """Make every call."""
@@ -171,7 +171,7 @@ class DryRun:
         return features_in(self.traits)
 
     def call(self, index: int, call: Call) -> None:
-        """Make one call and its steps."""
+        """Make one call and run its steps."""
         self.index = index
         built = self.previous = build_call(self.program, index, previous=self.previous)
         scene = scene_of(built)
@@ -187,7 +187,7 @@ class DryRun:
                 self.step(step, self.scenes[-1 - ago], ago)
 
     def forward(self, call: Call, built: BuiltCall, scene: Scene) -> bool:
-        """Make the call itself; whether it raised."""
+        """Make the call itself; True if it raised."""
         key = _specialization(built, call)
         if self.index and key not in self.keys:
             self.traits.add("event:second-call-other-key")
@@ -226,7 +226,7 @@ class DryRun:
         return raised
 
     def note_call(self, built: BuiltCall, call: Call) -> None:
-        """The traits of a call that is about to be made."""
+        """Record the traits of a call that is about to run."""
         self.traits.update(traits.of_inputs(built.args, built.named))
         self.traits.update(traits.of_call(self.program, self.index))
         key = traits.key_of(built.args)
@@ -236,7 +236,7 @@ class DryRun:
             self.traits.update(traits.of_further_call(self.first_key, key))
 
     def statements(self, body: tuple[Statement, ...], env: dict[str, Any]) -> None:
-        """Run a body, blocks opened."""
+        """Run a body, with the statements in its blocks."""
         for statement in body:
             if isinstance(statement, Block):
                 with context_of(statement.context):
@@ -253,7 +253,7 @@ class DryRun:
                 self.on_statement(statement, env)
 
     def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
-        """Make one step."""
+        """Run one step."""
         if isinstance(step, Backward):
             if not self.broken and step.roots and differentiable(scene):
                 self.backward(step, scene, ago)
@@ -268,7 +268,7 @@ class DryRun:
             perform(step, scene, self.hooks, _CPU)
 
     def backward(self, step: Backward, scene: Scene, ago: int) -> None:
-        """Make a backward; traits if it has something to do."""
+        """Run a backward, and record its traits if it has something to do."""
         asked = [t for t in scene.wanted() if t.requires_grad]
         self.unwritten[self.index, self.at] = tuple(
             k for k, t in enumerate(asked) if _history(t) is self.histories.get(id(t))
@@ -287,7 +287,7 @@ class DryRun:
         self.on_gradients([g for g in (*scene.results, *scene.side("gradient")) if g is not None])
 
     def note(self, step: Backward, scene: Scene, ago: int) -> None:
-        """The traits of a backward that is about to be made."""
+        """Record the traits of a backward that is about to run."""
         self.backwards += 1
         returned = Feature.RETURNED_GRADIENT in features_in(self.traits)
         self.traits.update(traits.of_backward(step, self.backwards > 1, id(scene) in self.writes))
@@ -303,12 +303,12 @@ _CPU = torch.device("cpu")
 
 
 def differentiable(scene: Scene) -> bool:
-    """Whether some input of a call requires grad."""
+    """True if some input of a call requires grad."""
     return any(t.requires_grad for t in scene.inputs.values())
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    """What eager raises for a program it refuses; anything else is our own mistake."""
+    """The errors that eager raises for a program that it refuses; any other error is a bug of ours."""
     return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
 
 
@@ -316,14 +316,14 @@ _known: OrderedDict[Program, frozenset[str]] = OrderedDict()
 
 
 def remember(run: DryRun) -> None:
-    """Save :func:`difficulty` and :func:`traits_of` the dry run of a program that has just been dry run."""
+    """Cache a finished dry run, so that :func:`difficulty` and :func:`traits_of` need no other one."""
     _known[run.program] = frozenset(run.traits)
     while len(_known) > 2048:
         _known.popitem(last=False)
 
 
 def traits_of(program: Program) -> frozenset[str]:
-    """The program's traits (:mod:`aotcheck.program.vocabulary.traits`), by the same dry run as :func:`difficulty`."""
+    """The program's traits (:mod:`aotcheck.program.vocabulary.traits`), from the dry run of :func:`difficulty`."""
     if program not in _known:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -334,8 +334,8 @@ def traits_of(program: Program) -> frozenset[str]:
 
 
 def difficulty(program: Program) -> frozenset[Feature]:
-    """The program's features, by an eager dry run on CPU (a few milliseconds; remembered).
+    """The program's features, from an eager dry run on the CPU (a few milliseconds; cached).
 
-    Raises what eager raises while the inputs are built; what the body raises is a trait.
+    Raises what eager raises while the inputs are built. An error of the body is a trait.
     """
     return features_in(traits_of(program))

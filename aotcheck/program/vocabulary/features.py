@@ -1,4 +1,4 @@
-"""What makes a program worth running: named sets of traits, of which floors say how many programs are to have one."""
+"""Features: named sets of traits that make a program worth running. Floors say how many programs must have one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _those(facet: Facet, without: Collection[str] = ()) -> frozenset[str]:
 
 
 class Feature(Enum):
-    """Something that makes a program worth running; it has it if it has one of these traits."""
+    """A reason to run a program; a program has the feature if it has one of these traits."""
 
     MUTATES_INPUT = frozenset({"end:mutated", "end:metadata-changed"})
     METADATA_MUTATION = frozenset({"end:metadata-changed"})

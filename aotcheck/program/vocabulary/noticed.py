@@ -1,4 +1,4 @@
-"""What a program does to storages, aliases and containers: their traits."""
+"""The traits of what a program does to storages, aliases and containers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _holds_complex(expr: Expr) -> bool:
 
 
 def in_source(program: Program) -> Iterator[str]:
-    """What can be read off a program."""
+    """The traits that a program's source shows."""
     derived = [s for call in program.calls if call.inputs is not None for s in call.inputs.derived]
     if any(find(call.path)[0].group is Group.SUBCLASS for call in flat_calls(tuple(derived))):
         yield "source:subclass"
@@ -84,7 +84,7 @@ def in_source(program: Program) -> Iterator[str]:
 
 
 def is_expanded(t: torch.Tensor) -> bool:
-    """Whether several elements of it are one."""
+    """True if several elements of ``t`` share memory."""
     return any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True))
 
 
@@ -97,7 +97,7 @@ def _same_storage(t: torch.Tensor, u: torch.Tensor) -> bool:
 
 
 def before(call: OpCall, env: dict[str, Any]) -> Iterator[str]:
-    """What can be seen of an op call that is about to run."""
+    """The traits of an op call that is about to run."""
     op = find(call.path)[0]
     if op.group is Group.FOREACH and call.args and isinstance(call.args[0], ListExpr):
         listed = list(tensors_of(evaluate(call.args[0], env)))
@@ -118,12 +118,12 @@ def before(call: OpCall, env: dict[str, Any]) -> Iterator[str]:
 
 
 def out_sizes(call: OpCall, env: dict[str, Any]) -> list[torch.Size]:
-    """The shapes of what a call writes into by keyword."""
+    """The shapes of the tensors that an op call writes by keyword (``out=``)."""
     return [t.shape for keyword, expr in call.kwargs if keyword == "out" for t in tensors_of(evaluate(expr, env))]
 
 
 def after(call: OpCall, env: dict[str, Any], sizes: list[torch.Size]) -> Iterator[str]:
-    """What can be seen of an op call that has run; ``sizes`` is what :func:`out_sizes` was before."""
+    """The traits of an op call that has run; ``sizes`` is the result of :func:`out_sizes` before it ran."""
     if sizes != out_sizes(call, env):
         yield "event:out-resized"
     if call.path in ("Tensor.as_strided", "Tensor.as_strided_") and isinstance(call.target, str):
@@ -134,7 +134,7 @@ def after(call: OpCall, env: dict[str, Any], sizes: list[torch.Size]) -> Iterato
 
 
 def around(named: Mapping[str, torch.Tensor]) -> Iterator[str]:
-    """What can be seen of the tensors on the input side."""
+    """The traits of the tensors that a call's inputs name."""
     tensors = list(named.values())
     if any(t.is_inference() for t in tensors):
         yield "input:inference"
@@ -152,7 +152,7 @@ def around(named: Mapping[str, torch.Tensor]) -> Iterator[str]:
 
 
 def is_leaf(t: torch.Tensor) -> bool | None:
-    """Whether it is a leaf; None for a view made in no_grad mode whose base was then written, which refuses to say."""
+    """True if ``t`` is a leaf; None if torch raises, as for a view made under no_grad whose base was then written."""
     try:
         return t.is_leaf
     except Exception:
@@ -168,7 +168,7 @@ def _containers(value: object) -> Iterator[object]:
 
 
 def when_returned(result: object, args: tuple[Any, ...]) -> Iterator[str]:
-    """What can be seen of a result."""
+    """The traits of a result."""
     tensors = list(tensors_of(result))
     if any(t is u for i, t in enumerate(tensors) for u in tensors[:i]):
         yield "output:twice"

@@ -1,12 +1,12 @@
-"""What a program is like: one vocabulary, for pairs of what met and for features that programs are to have.
+"""The traits of programs: one vocabulary, for coverage in pairs and for the features that programs must have.
 
-A *trait* belongs to a facet: which ops ran, how the inputs are related, what came back, what the caller did. Bugs of
-compilers are mostly of two things that meet (a view and a second call, an expanded cotangent and a write), so what a
-campaign covers is counted in pairs of traits, as combinatorial testing does (Kuhn, Wallace and Gallo, *Software fault
-interactions*, 2004). Traits are seen in an eager dry run: an op that was never reached is none.
+A *trait* belongs to a facet: which ops ran, how the inputs are related, what was returned, what the caller did. Most
+bugs of compilers need two things together (a view and a second call, an expanded cotangent and a write). So a campaign
+counts its coverage in pairs of traits, as combinatorial testing does (Kuhn, Wallace and Gallo, *Software fault
+interactions*, 2004). An eager dry run shows the traits, so an op that is never reached is no trait.
 
-Two facets are not counted in pairs: what the source shows, and events that the other facets tell in parts. They are
-there for the features (``features.py``), which are named sets of traits.
+Two facets are not counted in pairs: what the source shows, and events that the other facets have in parts. Only the
+features use these two (``features.py``, named sets of traits).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["EXCLUDED", "NAMES", "TRAITS", "Facet", "bits_of", "facet_of", "pairs
 
 
 class Facet(StrEnum):
-    """What a trait is about."""
+    """The aspect of a program that a trait describes."""
 
     OP = "op"
     INPUT = "input"
@@ -202,7 +202,7 @@ def facet_of(trait: str) -> Facet:
 
 
 def bits_of(traits: Iterable[str]) -> int:
-    """The traits that are counted in pairs as bits of a number."""
+    """Those of the traits that are counted in pairs, as bits of a number."""
     found = 0
     for trait in traits:
         if facet_of(trait) in COUNTED:
@@ -211,7 +211,7 @@ def bits_of(traits: Iterable[str]) -> int:
 
 
 def traits_in(bits: int) -> tuple[int, ...]:
-    """The places of the traits that a number holds."""
+    """The bit positions of the traits in such a number."""
     return tuple(i for i in range(len(TRAITS)) if bits >> i & 1)
 
 
@@ -223,14 +223,14 @@ def _of(facet: Facet, *names: str) -> frozenset[str]:
 
 
 def pairs() -> Iterator[tuple[int, int]]:
-    """The places of every two traits that may meet."""
+    """The bit positions of every two traits that one program can have."""
     for i, j in itertools.combinations(range(len(TRAITS)), 2):
         if not excluded(TRAITS[i], TRAITS[j]):
             yield i, j
 
 
 def excluded(first: str, second: str) -> str:
-    """Why two traits cannot meet, or nothing."""
+    """Why no program can have both traits; empty if one can."""
     return next((why for one, other, why in EXCLUDED if _meet(first, second, one, other)), "")
 
 
@@ -239,7 +239,7 @@ def _meet(first: str, second: str, one: frozenset[str], other: frozenset[str]) -
 
 
 EXCLUDED: Sequence[tuple[frozenset[str], frozenset[str], str]] = ()
-"""Which traits cannot meet which, and why. None at present: whatever has not met may still meet."""
+"""Pairs of traits that no program can have, and why. None at present."""
 
 
 # -- what is seen where
@@ -393,7 +393,7 @@ Key = tuple[object, ...]
 
 
 def key_of(args: tuple[Any, ...]) -> Key:
-    """What traits of a further call are told by."""
+    """The facts of a call's arguments by which a further call's traits are found."""
     given = list(tensors_of(args))
     storages = [t.untyped_storage() for t in given]
     return (
@@ -406,7 +406,7 @@ def key_of(args: tuple[Any, ...]) -> Key:
 
 
 def of_further_call(first: Key, key: Key) -> Iterator[str]:
-    """The traits of a call with arguments of its own beside those of the first."""
+    """The traits of a further call with arguments of its own, compared with the first call."""
     shape, stride, grad, sharing, identity = (a != b for a, b in zip(first, key, strict=True))
     if shape:
         yield "call:other-shape"
