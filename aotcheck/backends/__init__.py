@@ -1,7 +1,7 @@
-"""The registry of compiled paths that programs are run on.
+"""The registry of backends: compiled paths on which programs run.
 
-A backend takes a function and returns a function; what it does not promise it says, so that the oracle can leave it out
-*and count what it left out*.
+A backend takes a function and returns the compiled one. It says what it does not promise, so that the oracle can leave
+that out *and count what it left out*.
 """
 
 from aotcheck.backends.backend import EVERY_PROMISE, Backend, Promise

@@ -11,11 +11,11 @@ Function = Callable[..., Any]
 
 
 class Promise(Enum):
-    """What a backend may or may not promise; the value is how the command line and reports name it.
+    """What a backend may or may not promise; the value is the name on the command line and in reports.
 
-    What a backend does not promise is treated in one of three ways, which each member names. *Soft*: the difference is
-    counted as a soft one and is no finding. *Left out step*: the step of the plan is not made. *Left out program*: the
-    program is not judged. Both kinds of leaving out are counted by promise and shown.
+    Each member says what happens if a backend does not promise it. *Soft*: the difference is counted, but is no
+    finding. *Left out steps*: these steps do not run. *Left out programs*: these programs are not judged. What is left
+    out is counted by promise and shown.
     """
 
     GUARDS = "guards"
@@ -25,36 +25,36 @@ class Promise(Enum):
     """
 
     GRADIENTS = "gradients"
-    """Results have the history that eager's have, and backwards give eager's gradients.
+    """Results have the history of eager's results, and backwards give eager's gradients.
 
-    Left out steps: every backward, every hook, every write into a gradient. Soft: ``requires_grad``, leafness,
+    Left out steps: every backward, every hook, every write to a gradient. Soft: ``requires_grad``, leafness,
     ``grad_fn``, whether there is a gradient, calls of hooks. Left out programs: those whose function differentiates or
-    registers hooks itself, and those that eager refuses with grad mode enabled and treats otherwise without it.
+    registers hooks itself, and those that eager refuses with grad mode enabled but not with grad mode disabled.
     """
 
     DOUBLE_BACKWARD = "double backward"
-    """Gradients have gradients.
+    """Gradients can be differentiated.
 
-    Left out steps: backwards of gradients; ``create_graph=True`` is made ``retain_graph=True``.
+    Left out steps: backwards of gradients; ``create_graph=True`` becomes ``retain_graph=True``.
     """
 
     MUTATION = "input mutation"
-    """What the function writes into its arguments (values, metadata, storages) is there after the call.
+    """The function's mutations of its arguments (values, metadata, storages) are there after the call.
 
-    Left out programs: those whose function does so, even if it writes what is there already.
+    Left out programs: those whose function mutates arguments, even if it writes values that are there already.
     """
 
     ALIASING = "aliasing"
-    """Results share memory with arguments and with each other as eager's do, and are the same objects; a write through
-    an argument shows in the others that share its memory.
+    """Results share memory with arguments and with each other as in eager, and are the same objects; a write to an
+    argument is seen through other arguments on its storage.
 
-    Soft: which tensors are one object or share a storage; of results also the storage offset, leafness, ``grad_fn``,
-    conjugate and negative bits, and the inference flag, which a copy may have otherwise. Left out steps: the caller's
-    writes after a call. Left out programs: those whose function writes an argument that shares memory with another.
+    Soft: which tensors are one object or share a storage; for results also what a copy may change: storage offset,
+    leafness, ``grad_fn``, conjugate and negative bits, the inference flag. Left out steps: the caller's writes after a
+    call. Left out programs: those whose function writes an argument that shares memory with another.
     """
 
     STRIDES = "strides"
-    """Results have eager's strides. Soft, of results: strides, storage offset, storage size, conjugate and negative
+    """Results have eager's strides. Soft, for results: strides, storage offset, storage size, conjugate and negative
     bits."""
 
     HALF = "half"
@@ -80,7 +80,7 @@ class Promise(Enum):
     """Results may hold values that are no tensors: numbers, strings, None. Left out programs: those that return one."""
 
     CONTAINERS = "container types"
-    """A list comes back as a list and a tuple as a tuple. Soft: differences in that alone."""
+    """A result list is a list and a result tuple is a tuple. Soft: results that differ only in that."""
 
     PYTREES = "pytrees"
     """Arguments may be containers, and results may be dictionaries or nested.
@@ -90,36 +90,36 @@ class Promise(Enum):
     """
 
     OBJECTS = "objects"
-    """Arguments may be objects of classes that nobody registered as pytrees, whose attributes the function reads and
-    assigns. Left out programs: those with an argument that is or holds one."""
+    """Arguments may be objects that are no registered pytrees; the function reads and assigns their attributes.
+    Left out programs: those with an argument that is or holds such an object."""
 
     ERRORS = "errors"
-    """What eager refuses, the backend refuses by the same type of exception. Left out programs: those that eager
-    refuses in a call."""
+    """Where eager raises, the backend raises the same type of exception. Left out programs: those in which a call
+    raises in eager."""
 
     ORDER_IN_LISTS = "order in lists"
-    """An op that writes a list of tensors (``_foreach_*_``) writes one after the other, also those that share memory.
+    """An op that writes a list of tensors (``_foreach_*_``) writes them one after the other, even if they share memory.
 
-    Left out programs: those that give such an op tensors that share memory. Eager itself promises it on the CPU alone:
-    on a GPU one kernel writes all of them at once.
+    Left out programs: those that give such an op tensors that share memory. Eager itself promises this only on the
+    CPU: on a GPU one kernel writes all tensors at once.
     """
 
     EFFECTS = "effects"
-    """What Python does while the function runs it does in every call, as often and in the same order: what is printed.
+    """Python side effects happen in every call, as often and in the same order as in eager; prints are compared.
 
-    Soft: what is printed. A compiler that runs Python only while it traces prints then and never again.
+    Soft: what is printed. A compiler that runs Python only while it traces prints only then.
     """
 
     MODULES = "modules"
-    """A module that a function closes over is compiled with the parameters and buffers that it has in each call.
+    """A compiled function that closes over a module uses the parameters and buffers that the module has at each call.
 
-    Where it is promised, as by front ends, ``aotcheck.check`` hands a module over as it is; else as a function of its
-    parameters and buffers.
+    If a backend promises this, as front ends do, ``aotcheck.check`` compiles the module itself; if not, a function of
+    its parameters and buffers.
     """
 
 
 EVERY_PROMISE = frozenset(Promise) - {Promise.MODULES}
-"""What is expected of a backend that nothing is known of."""
+"""The promises that are expected of an unknown backend."""
 
 
 def _nothing() -> None:
@@ -140,17 +140,17 @@ class Backend:
     """A compiled path. Calling a backend calls its ``compile``.
 
     Args:
-        name: as ``resolve`` took it, and as findings name it.
+        name: the name in findings; ``resolve`` takes the same name.
         compile: takes a function over tensors, returns the compiled one.
-        promises: what holds; everything but what the backend is known not to promise.
-        reset: called between programs, so that no program sees what another one left in a cache.
-        refusals: how often the backend has handed a program, or a part of one, to somebody else so far, by reason; a
-            program during which this grows is counted as refused, never as agreeing.
-        compilations: how often the backend has compiled something so far; None where it cannot tell.
-        ignored: kinds of differences that are soft whatever is promised, as ``OracleKind`` spells them (``"stride"``).
-        rtol: floating values are equal if they differ by at most this much of the largest magnitude in their tensor.
-        refuses: names of exception classes; one of them or of their subclasses, raised by the backend where eager does
-            not raise the same, is a refusal, not a difference. So is an exception that was raised from one.
+        promises: what the backend promises, by default everything.
+        reset: called between programs, so that no program uses what another one left in a cache.
+        refusals: how often the backend has handed a program, or a part of one, to another compiler so far, by reason. A
+            program during which a count grows is counted as refused, never as agreeing.
+        compilations: how often the backend has compiled something so far; None if unknown.
+        ignored: kinds of differences that are always soft, spelled as by ``OracleKind`` (``"stride"``).
+        rtol: floating values are equal if they differ by at most this share of the largest magnitude in their tensor.
+        refuses: names of exception classes. If the backend raises one of them or of their subclasses, or an exception
+            raised from one, and eager does not raise the same, that is a refusal, not a difference.
     """
 
     name: str
@@ -164,5 +164,5 @@ class Backend:
     refuses: tuple[str, ...] = ()
 
     def __call__(self, fn: Function) -> Function:
-        """Compile ``fn``: a backend stands wherever a function that compiles does, in a finding's script for one."""
+        """Compile ``fn``, so that a backend can be used in place of its ``compile``."""
         return self.compile(fn)

@@ -20,4 +20,4 @@ class DeviceUnavailableError(BackendError):
 
 
 class ExpectationsError(BackendError):
-    """Something that is no promise, or no kind of difference, is to be left out."""
+    """A run is told to leave out something that is no promise or no kind of difference."""

@@ -18,12 +18,11 @@ Maker = Callable[[Function, tuple[Any, ...]], Function]
 
 
 def with_examples(make: Maker) -> Callable[[Function], Function]:
-    """A backend's ``compile``, made of a compiler that needs example arguments.
+    """A backend's ``compile``, made from a compiler that needs example arguments.
 
-    ``make(fn, examples)`` is called once, when the compiled function is called first, with copies (:class:`Copies`) of
-    the arguments of that call: whatever the compiler does with them, the arguments are as they were, and so are the
-    random number generators. What ``make`` returns is then called with the arguments themselves, in that call and in
-    all later ones.
+    The first call of the compiled function calls ``make(fn, examples)`` once, with copies (:class:`Copies`) of its
+    arguments. Whatever the compiler does with them, the arguments and the random number generators are unchanged. The
+    first call and all later ones then call the result of ``make`` with their own arguments.
 
     Example::
 
@@ -46,13 +45,13 @@ def with_examples(make: Maker) -> Callable[[Function], Function]:
 
 
 class Copies:
-    """Copies of arguments, which a function cannot tell from them but by their addresses.
+    """Copies of arguments; a function can tell them from the arguments only by their addresses.
 
-    Tensors that are one object are one object again. Those that share a storage share a copy of it, with the same
-    offsets and strides, and a storage that was freed is freed again. A leaf is a leaf with the same ``requires_grad``,
-    a parameter a parameter, a view a view of the copy of its base, with a history iff it had one. Any other tensor with
-    a history becomes the result of an op on a leaf of its own. Wrapper subclasses, sparse tensors and views that
-    ``as_strided`` does not make again are cloned, detached, as they clone themselves.
+    A tensor that occurs twice is copied once. Tensors that share a storage share a copy of it, with the same offsets
+    and strides; a freed storage gets a freed copy. A leaf is copied to a leaf with the same ``requires_grad``, a
+    parameter to a parameter, a view to a view of the copy of its base, with a history iff the view has one. Any other
+    tensor with a history becomes the result of an op on a new leaf. Wrappers, sparse tensors and views that
+    ``as_strided`` cannot reproduce are detached and cloned by their own ``clone``.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What a run does not expect of a backend: one value, passed along with the backend's name.
+"""What a run does not expect of a backend, as one value that goes with the backend's name.
 
-The command line makes it, ``resolve`` folds it into the backend, run.jsonl and the headers of findings hold it.
+The command line makes the value, ``resolve`` applies it to the backend, run.jsonl and the headers of findings have it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Expectations:
     """What is not expected of a backend.
 
     Args:
-        without: promises that are taken off the backend's own.
+        without: promises that are removed from the backend's own.
         ignored: kinds of differences that are soft, added to the backend's own.
-        rtol: the relative tolerance; the backend's own holds where that is larger.
+        rtol: the relative tolerance; the backend's own one holds if it is larger.
         refuses: names of exception classes that are refusals, added to the backend's own.
     """
 
@@ -33,7 +33,7 @@ class Expectations:
     refuses: tuple[str, ...] = ()
 
     def applied(self, backend: Backend) -> Backend:
-        """``backend`` with these expectations folded in."""
+        """``backend`` with these expectations applied."""
         return replace(
             backend,
             promises=backend.promises - set(self.without),
@@ -44,12 +44,12 @@ class Expectations:
 
     @classmethod
     def of(cls, backend: Backend) -> Self:
-        """What ``backend`` itself leaves out."""
+        """The expectations that ``backend`` itself states."""
         without = tuple(p for p in Promise if p in EVERY_PROMISE - backend.promises)
         return cls(without, tuple(sorted(backend.ignored)), backend.rtol, backend.refuses)
 
     def header(self) -> dict[str, object]:
-        """Entries of a finding's header; none where nothing is left out."""
+        """The entries of a finding's header; none if nothing is left out."""
         entries: dict[str, object] = {"without": [promise.value for promise in self.without]}
         entries |= {"ignored": list(self.ignored), "rtol": self.rtol, "refuses": list(self.refuses)}
         said = {name: value for name, value in entries.items() if value}
@@ -57,10 +57,10 @@ class Expectations:
 
     @classmethod
     def of_header(cls, header: Mapping[str, object]) -> Self:
-        """What a finding's header says.
+        """The expectations in a finding's header.
 
         Raises:
-            ExpectationsError: it says something that is no expectation.
+            ExpectationsError: the header has something that is no expectation.
         """
         said = header.get(HEADER, {})
         if not isinstance(said, Mapping) or set(said) - {"without", "ignored", "rtol", "refuses"}:
@@ -74,7 +74,7 @@ class Expectations:
 
 
 EVERYTHING = Expectations()
-"""All that a backend promises is expected of it."""
+"""The default: the run expects all that a backend promises."""
 
 
 def promises_named(names: tuple[str, ...]) -> tuple[Promise, ...]:

@@ -1,6 +1,6 @@
-"""Adapters of some ten lines for other people's compilers, with the promises that each does not give.
+"""Adapters of some ten lines for other people's compilers, each without the promises that the compiler does not give.
 
-Packages that are missing are named with the extra that has them.
+If a package is missing, the error names the extra that installs it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VALUES_ONLY = frozenset(
         Promise.ERRORS,
     }
 )
-"""What an engine for inference leaves out: it has arrays and no autograd."""
+"""The promises that an inference engine does not give: it has arrays and no autograd."""
 
 _THUNDER_HAS_NOT = ("Unknown attribute", "Failed to find a gradient transform", "unexpected keyword argument 'out'")
 """What thunder says of an op, a derivative or an ``out=`` that it has not got, in exceptions of other classes."""
@@ -61,7 +61,7 @@ _COUNTED = "counted_by_aotcheck"
 
 
 jit_trace = with_examples(lambda fn, examples: torch.jit.trace(fn, examples, check_trace=False, strict=False))
-"""torch.jit.trace: what one run of the function did, always done again."""
+"""torch.jit.trace: repeats the ops of one run of the function."""
 
 
 def _export(fn: Function, examples: tuple[Any, ...]) -> Function:

@@ -1,6 +1,6 @@
 """Backends by name.
 
-Everything heavy is imported when a backend is resolved, not before: a campaign on one backend must not load the others.
+A backend's packages are imported when the backend is resolved, so a campaign on one backend does not load the others.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ NAMES: tuple[str, ...] = tuple(_MAKERS)
 
 
 def resolve(name: str, expectations: Expectations | None = None) -> Backend:
-    """The backend called ``name``, or the one a ``module:callable`` names, with what is not expected of it folded in.
+    """The backend called ``name``, or the one that ``module:callable`` names, with ``expectations`` applied.
 
     Raises:
         UnknownBackendError: no such backend; the message lists those there are.
@@ -217,17 +217,17 @@ def _found(name: str) -> Backend:
 
 
 def recorded(backend: Backend, expectations: Expectations) -> Expectations:
-    """What a finding's header says of ``backend``, into which ``expectations`` are folded.
+    """The expectations to write into a finding's header, of ``backend``, to which ``expectations`` are applied.
 
-    Of torch's backends and ours only what the run has been told is written down: they say the rest themselves whenever
-    they are resolved. Of a user's, and of one whose package may be missing tomorrow, all is written down.
+    For torch's backends and ours these are the run's own: the rest is known whenever the backend is resolved. For a
+    user's backend, and for one whose package may be missing later, these are all.
     """
     known = backend.name in NAMES and backend.name not in foreign.MAKERS
     return expectations if known else Expectations.of(backend)
 
 
 def require_device(device: str) -> torch.device:
-    """The torch device called ``device``, once it is known to be usable.
+    """The torch device called ``device``, after a check that it is usable.
 
     Raises:
         DeviceUnavailableError: torch does not know the device, or it is not on this machine.

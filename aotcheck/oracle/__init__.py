@@ -1,4 +1,4 @@
-"""Run a program on a backend, look at everything observable, compare with eager."""
+"""Runs a program eagerly and on a backend, takes a snapshot of everything observable after each step, and compares."""
 
 from aotcheck.oracle.compare import ORACLES, Pair, compare
 from aotcheck.oracle.kinds import CoarseKey, Deviation, Difference, OracleKind, Phase, Place, Role, Severity

@@ -23,16 +23,16 @@ STRICT = Backend("any", identity)
 
 @dataclass(frozen=True)
 class Pair:
-    """One step of a program as eager and as the compiled path did it.
+    """One step of a program, observed in eager and on the compiled path.
 
     Args:
-        eager: the specification.
-        compiled: what is judged.
-        fills: eager with undefined memory filled in several ways; none where eager leaves none undefined.
-        reference: the program widened to float64, run eagerly; None for exact programs.
+        eager: eager's observation, the specification.
+        compiled: the observation to judge.
+        fills: eager's with undefined memory filled in several ways; none if the program leaves no memory undefined.
+        reference: eager's of the program widened to float64; None for exact programs.
         exact: whether values must be equal.
-        backend: the compiled path's, which says what of eager's it does not promise.
-        tolerance: what values that need not be equal may differ by.
+        backend: the compiled path's backend, which says what it does not promise.
+        tolerance: how far values may differ in programs that are not exact.
     """
 
     eager: Observation
@@ -44,7 +44,7 @@ class Pair:
     tolerance: Tolerance = FUZZED
 
     def place(self, role: Role, name: str = "", relation: str = "") -> Place:
-        """A place in this step."""
+        """The place ``name`` in this step."""
         failed = self.eager.raised is not None and self.compiled.raised is not None and role is not Role.CALL
         eager = self.eager
         return Place(role, name, eager.call, eager.phase, relation, failed, eager.nth, eager.steps)
@@ -56,7 +56,7 @@ Oracle = Callable[[Pair], Iterator[Difference]]
 def exceptions(pair: Pair) -> Iterator[Difference]:
     """Either both raise the same type or neither raises.
 
-    A probe that eager refuses and the compiled path's tensors accept is soft: more permissive than eager.
+    If a probe raises in eager and not on the compiled path, the difference is soft: the path is more permissive.
     """
     eager, compiled = pair.eager.raised, pair.compiled.raised
     if (eager and eager.type) == (compiled and compiled.type):
@@ -74,7 +74,7 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
 
 
 def global_states(pair: Pair) -> Iterator[Difference]:
-    """Modes and switches are as eager leaves them."""
+    """The step leaves modes and switches as eager does."""
     eager, compiled = set(pair.eager.changes), set(pair.compiled.changes)
     if eager != compiled:
         names = ", ".join(sorted(change.split(":")[0] for change in eager ^ compiled))
@@ -181,7 +181,7 @@ ALIASING = Sharing(OracleKind.ALIASING, lambda t: t.storage, "shares storage wit
 
 
 def gradient_presence(pair: Pair) -> Iterator[Difference]:
-    """A gradient is there iff eager has one (None is not zero), with its type, dtype and shape; it has a history iff
+    """A gradient exists iff eager has one (None is not zero), with its type, dtype and shape; it has a history iff
     eager's has."""
     for eager, compiled in _gradient_pairs(pair):
         place = pair.place(eager.role, eager.name)
@@ -215,7 +215,7 @@ def hooks(pair: Pair) -> Iterator[Difference]:
 
 
 def effects(pair: Pair) -> Iterator[Difference]:
-    """What is printed is what eager prints: as many lines, in the same order."""
+    """The lines that eager prints are printed, in the same order."""
     eager, compiled = pair.eager.printed, pair.compiled.printed
     if pair.eager.phase.differentiates and pair.eager.raised:
         return  # how far a backward came before it raised is an order that nobody promises
@@ -320,7 +320,7 @@ _ORDER = {kind: i for i, kind in enumerate(OracleKind)}
 def compare(pair: Pair) -> tuple[Difference, ...]:
     """All differences of one step, causes before consequences.
 
-    Where only one side raised, all else follows from that and is left out. What the backend does not promise is soft.
+    If only one side raised, all else follows from that and is left out. What the backend does not promise is soft.
     """
     one_sided = (pair.eager.raised is None) != (pair.compiled.raised is None)
     oracles = (exceptions, global_states) if one_sided else ORACLES

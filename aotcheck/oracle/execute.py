@@ -1,4 +1,4 @@
-"""Run a program's calls on fresh inputs and observe everything after every step."""
+"""Runs a program's calls on fresh inputs, eagerly or compiled, and observes everything after each step."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def identity(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The path that is the specification."""
+    """Eager as a compiled path: the specification."""
     return fn
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything seen after one step of a plan.
+    """Everything observed after one step of a program.
 
     Args:
-        call: which call of the plan.
-        phase: what kind of step.
+        call: the number of the call, from 0.
+        phase: the kind of step.
         raised: the exception that ended the step, if one did.
         structure: the pytrees of the result and of arguments that may be written, see ``Scene.words``.
         constants: the leaves of the result that are not tensors, as ``(name, repr)``.
         snapshot: all tensors of the call that the step is about.
         generators: states of the generators.
-        changes: what of the process's state differs from before the step.
+        changes: the global state that the step changed.
         firings: how often each hook was called since the last step, by name.
-        nth: the how manieth step of its kind in the call, from 1.
-        steps: how many of the call's steps after the function itself had been made.
-        printed: the lines that the step printed, in order; none of a program that calls no form which prints.
+        nth: the number of the step among those of its kind in the call, from 1.
+        steps: how many steps had run in the call after the function itself.
+        printed: the lines that the step printed, in order; not recorded for a program without an op that prints.
     """
 
     call: int
@@ -82,10 +82,10 @@ class Observation:
 
 
 class Attempt:
-    """One step's exception, what it changed of the process's state, and what it printed.
+    """Runs one step; then has its exception, the changes that it made to global state, and what it printed.
 
     Args:
-        captures: what is printed is kept, and nobody else sees it.
+        captures: whether to record what the step prints, in place of printing it.
     """
 
     def __init__(self, captures: bool = False) -> None:
@@ -99,7 +99,7 @@ class Attempt:
         return () if self._output is None else tuple(self._output.getvalue().splitlines())
 
     def run(self, action: Callable[[], Any]) -> Any:
-        """Run ``action``; an exception is remembered instead of raised, and grad mode put back if it was changed."""
+        """Run ``action``, record an exception instead of raising it, and restore the grad mode."""
         before = global_state()
         try:
             with nullcontext() if self._output is None else redirect_stdout(self._output):
@@ -119,17 +119,17 @@ class Attempt:
 def observe(
     program: Program, compile_function: Compile, device: torch.device, alike: Sequence[Observation] = ()
 ) -> Iterator[Observation]:
-    """Run ``program`` on a compiled path, one observation per step: each call and all that is done around it.
+    """Run ``program`` on a compiled path; yields one observation for each call and each step around it.
 
-    The caller may stop early: nothing runs that has not been asked for. After a call that raises, its steps are left
-    out but for backwards of earlier calls, and the next call is made.
+    A step runs when its observation is asked for, so the caller may stop early. After a call that raises, only
+    backwards of earlier calls run among its steps; then the next call runs.
 
     Args:
-        program: what to run.
-        compile_function: the path.
-        device: where.
-        alike: what eager showed, for a path that does not promise aliasing: backwards begin at the outputs at which
-            eager's began, even if other ones are the same object here.
+        program: the program to run.
+        compile_function: the compiled path.
+        device: where to run.
+        alike: eager's observations, for a path that does not promise aliasing: backwards begin at the outputs at which
+            eager's began, even if other outputs are one object here.
     """
     run = Run(program, compile_function, device)
     run.alike = alike
@@ -137,7 +137,7 @@ def observe(
 
 
 class Run:
-    """A program being observed; ``scenes`` are those of the calls made so far, the last one under way."""
+    """A program that runs under observation; ``scenes`` has one scene for each call so far."""
 
     def __init__(self, program: Program, compile_function: Compile, device: torch.device) -> None:
         self.program, self.compile_function, self.device = program, compile_function, device
@@ -166,7 +166,7 @@ class Run:
             forget(self.scenes)  # a gradient with a history and the leaf whose it is hold each other
 
     def calls(self) -> Iterator[Observation]:
-        """Every call, what it leaves behind aside."""
+        """Every call; the caller drops the gradients at the end."""
         built: BuiltCall | None = None
         for index, call in enumerate(self.program.calls):
             built = self.build(index, built)
@@ -179,7 +179,7 @@ class Run:
                 return
 
     def call(self, call: Call) -> Iterator[Observation]:
-        """One call and what is done around it."""
+        """One call and the steps around it."""
         scene = self.scenes[-1]
         for before in call.before:
             yield self.step(before, scene)
@@ -203,7 +203,7 @@ class Run:
                 yield self.step(made, self.scenes[-1 - ago])
 
     def distinct(self, call: int) -> list[str] | None:
-        """The outputs that were objects of their own in eager's call, by name; None if eager's does not matter."""
+        """The names of the outputs that were distinct objects in eager's call; None without eager's observations."""
         shown = next((o for o in self.alike if o.call == call and o.phase is Phase.FORWARD), None)
         if shown is None:
             return None
@@ -220,7 +220,7 @@ class Run:
         return make_call(self.program.calls[len(self.scenes) - 1], self.function, scene.args)
 
     def step(self, made: Step, scene: Scene) -> Observation:
-        """One step of the plan, on what a call gave."""
+        """One step of the plan, on the tensors of a call."""
         step, phase = Attempt(self.prints), _PHASES[phase_of(made)]
         step.run(lambda: perform(made, scene, self.hooks, self.device))
         seen = self.look(step, phase, scene)
@@ -231,7 +231,7 @@ class Run:
         return seen
 
     def look(self, step: Attempt, phase: Phase, scene: Scene) -> Observation:
-        """What there is to see after a step."""
+        """The observation after a step."""
         self.made[phase] += 1
         failed = phase.differentiates and step.error is not None
         given = {**scene.inputs, **scene.held()}
@@ -261,9 +261,9 @@ class Run:
         return seen
 
     def unobservable(self, error: Exception) -> Raised:
-        """What to say of something that a compiled path gave and that cannot be looked at: a fake tensor, say.
+        """The text for a result of a compiled path that cannot be observed, such as a fake tensor.
 
-        Eager's can, or else the oracle is at a loss, which is raised.
+        Eager's results can be observed; if not, the error is raised.
         """
         if self.compile_function is identity:
             raise error
@@ -271,7 +271,7 @@ class Run:
         return replace(seen, message=f"what it gives cannot be looked at: {seen.message}", cause="")
 
     def further(self, scene: Scene) -> Iterator[tuple[Role, str, torch.Tensor | None]]:
-        """Gradients that are nobody's ``.grad``, and those of cotangents."""
+        """Gradients that are in no ``.grad`` of an input or output, and gradients of cotangents."""
         for k, gradient in enumerate(scene.results):
             yield Role.RESULT, f"result[{k}]", gradient
         for k, tensor in enumerate(scene.cotangents):

@@ -14,7 +14,7 @@ class Severity(Enum):
 
 
 class OracleKind(Enum):
-    """Every fact that is compared, in the order in which a coarse key prefers them: causes before consequences."""
+    """The facts that are compared. A coarse key has the first in this order that differs: causes first."""
 
     EXCEPTION = "exception"
     POISONING = "poisoning"
@@ -68,12 +68,12 @@ class Phase(Enum):
 
     @property
     def differentiates(self) -> bool:
-        """Whether it is a backward of some kind."""
+        """True for every kind of backward."""
         return self not in (Phase.FORWARD, Phase.PROBE, Phase.HOOK)
 
 
 class Role(Enum):
-    """What was looked at."""
+    """The kind of thing that was compared."""
 
     CALL = "call"
     INPUT = "input"
@@ -89,14 +89,14 @@ class Place:
     """Where a difference was seen.
 
     Args:
-        role: what was looked at.
-        name: the concrete thing, ``x`` or ``output[1]``; empty for the call and the process.
-        call: which call of the plan, from 0.
+        role: the kind of thing that was compared.
+        name: the thing itself, ``x`` or ``output[1]``; empty for the call and the process.
+        call: the number of the call, from 0.
         phase: the kind of step in that call.
-        nth: the how manieth step of that kind in that call, from 1.
-        steps: how many steps of the call had been made by then.
-        relation: for oracles that compare pairs, the classes of both ends in both runs.
-        failed: the step raised, in both runs: what is compared is what the failure left behind.
+        nth: the number of the step among those of its kind in the call, from 1.
+        steps: how many steps of the call had run by then.
+        relation: for oracles that compare pairs of tensors, the roles of both in both runs.
+        failed: the step raised in both runs; the states after the error were compared.
     """
 
     role: Role
@@ -110,7 +110,7 @@ class Place:
 
     @property
     def klass(self) -> str:
-        """The place without its concrete index: what a coarse key holds."""
+        """The place without its index, as a coarse key has it."""
         thing = self.relation or self.role.value
         when = "" if self.phase is Phase.FORWARD else f" after {self.phase.value}"
         if self.role is Role.CALL:
@@ -123,24 +123,24 @@ class Place:
 
 
 class Deviation(Enum):
-    """How far the values of a difference are from eager's: a class that tells unlike causes apart."""
+    """How the values of a difference deviate from eager's; different kinds have different causes."""
 
     PLAIN = ""
-    """Other values, of whatever dtype."""
+    """Any other deviation."""
     ROUNDING = "rounding"
     """Each element is within a small part of eager's."""
     NOT_FINITE = "infinite or NaN"
     """Each element that differs is infinite or NaN on one side at least."""
     NARROWED = "narrowed"
-    """Integers that do not fit a narrower dtype are what is left of them there, wrapped around or cut off."""
+    """Integers that do not fit a narrower dtype are wrapped around or cut off."""
 
 
 @dataclass(frozen=True)
 class CoarseKey:
-    """What two findings with probably one cause have in common.
+    """The key that two findings share if they probably have one cause.
 
-    The idea of a key coarse enough to group, yet not so coarse that distinct bugs hide behind one another, is that of
-    crash bucketing (Glerum et al., *Debugging in the (very) large*, SOSP 2009).
+    It is coarse enough to group findings, but not so coarse that one bug hides another, as in crash bucketing (Glerum
+    et al., *Debugging in the (very) large*, SOSP 2009).
     """
 
     oracle: str
@@ -159,11 +159,11 @@ class Difference:
     Args:
         oracle: which oracle saw it.
         severity: hard differences are findings, soft ones are reported apart.
-        place: where.
-        eager: what eager showed, for people.
-        compiled: what the compiled path showed, for people.
-        error: for exceptions, type and normalized head of the message; part of the key.
-        deviation: for values, how far they are from eager's; part of the key.
+        place: where it was seen.
+        eager: eager's fact, as text.
+        compiled: the compiled path's fact, as text.
+        error: for exceptions, the type and the first sentence of the message, normalized; part of the key.
+        deviation: for values, how they deviate from eager's; part of the key.
     """
 
     oracle: OracleKind

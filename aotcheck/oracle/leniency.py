@@ -1,7 +1,6 @@
-"""Which differences are soft because the backend does not promise that there are none.
+"""Which kinds of differences are soft, since the backend does not promise the fact or the run ignores the kind.
 
-A kind of difference is spelled as its oracle is, alone (``aliasing``: wherever it is seen) or of one role (``stride of
-output``).
+A kind is the name of its oracle, alone (``aliasing``: wherever it is seen) or with one role (``stride of output``).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["IGNORABLE", "SOFT_WITHOUT", "is_soft", "soft_kinds"]
 _K = OracleKind
 
 IGNORABLE = tuple(k.value for k in OracleKind if k not in (_K.POISONING, _K.CRASH, _K.TIMEOUT, _K.MEMORY))
-"""The kinds that a run may ignore: all but those that end or spoil the process."""
+"""The kinds that a run may ignore: all that do not end or spoil the process."""
 
 
 def _of_output(*kinds: OracleKind) -> frozenset[str]:
@@ -35,7 +34,7 @@ SOFT_WITHOUT: Mapping[Promise, frozenset[str]] = {
     Promise.EFFECTS: _anywhere(_K.EFFECTS),
     Promise.STRIDES: _of_output(_K.STRIDE, _K.STORAGE_OFFSET, _K.STORAGE_SIZE, _K.CONJ, _K.NEG),
 }
-"""By promise, the differences that are soft where it is not given. That of containers needs both structures
+"""By promise, the differences that are soft without it. Those of containers depend on both structures
 (``compare.structures``)."""
 
 
@@ -57,5 +56,5 @@ def _soft(promises: frozenset[Promise], ignored: frozenset[str]) -> frozenset[st
 
 
 def is_soft(kind: OracleKind, role: Role, soft: frozenset[str]) -> bool:
-    """Whether a difference of ``kind`` seen in a thing of ``role`` is among ``soft`` kinds."""
+    """True if a difference of ``kind`` in a thing of ``role`` is among the ``soft`` kinds."""
     return kind.value in soft or f"{kind.value} of {role.value}" in soft

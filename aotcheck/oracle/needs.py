@@ -1,8 +1,8 @@
-"""The promises that a program needs of a backend to be judged at all, read off a run of eager.
+"""The promises that a backend must give so that a program can be judged on it, read off a run in eager.
 
 Note [Needs]
-    A dispatch mode watches the function in eager: the arguments, what each op makes or writes, the results. So what a
-    program needs is what it does, not what its source might do: an in-place op on an intermediate needs no input
+    A dispatch mode watches the function in eager: the arguments, what each op makes or writes, the results. So a
+    program's needs follow from what it does, not from its source: an in-place op on an intermediate needs no input
     mutation, and a cast to float64 in the middle needs float64.
 """
 
@@ -44,7 +44,7 @@ JUDGED_WHOLE = frozenset(
         Promise.ORDER_IN_LISTS,
     }
 )
-"""The promises without which some programs are left out whole."""
+"""The promises without which some programs are left out."""
 
 _BY_DTYPE = {
     torch.float16: Promise.HALF,
@@ -57,16 +57,16 @@ _BY_DTYPE = {
 
 
 class Watch:
-    """Watches a function in eager; ``found`` are the promises that a backend needs to do the same.
+    """Watches a function in eager; ``found`` has the promises that the function needs.
 
-    Pass :meth:`compile` for what compiles the function.
+    Pass :meth:`compile` in place of a backend's ``compile``.
     """
 
     def __init__(self) -> None:
         self.found: set[Promise] = set()
 
     def compile(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """``fn``, watched whenever it is called."""
+        """``fn`` with every call watched."""
 
         def watched(*args: Any) -> Any:
             given = tensors_in(args)
@@ -87,7 +87,7 @@ class Watch:
         return watched
 
     def tensors(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Note what tensors there are."""
+        """Record what these tensors need."""
         for t in tensors:
             if t.dtype in _BY_DTYPE:
                 self.found.add(_BY_DTYPE[t.dtype])
@@ -97,7 +97,7 @@ class Watch:
                 self.found.add(Promise.SUBCLASSES)
 
     def result(self, result: object) -> None:
-        """Note what the function returned."""
+        """Record what a result of the function needs."""
         self.tensors(list(_tensors(result)))
         if not all(isinstance(leaf, torch.Tensor) for leaf in _leaves(result)):
             self.found.add(Promise.CONSTANTS)
@@ -185,10 +185,10 @@ def needs(
     """The promises that ``program`` needs and that are not among ``promises``, see Note [Needs].
 
     Args:
-        program: with the steps that the backend is asked for.
-        eager: what eager shows.
-        promises: the backend's.
-        device: where it runs; what eager does not promise there, no backend has to.
+        program: the program, with the steps that the backend is asked for.
+        eager: eager's observations.
+        promises: the backend's promises.
+        device: where it runs; a backend need not promise what eager does not promise on this device.
     """
     missing = JUDGED_WHOLE - promises
     if device.type != "cpu":

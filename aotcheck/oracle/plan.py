@@ -1,4 +1,4 @@
-"""The part of a program's calls that a backend can be asked to make, given its promises."""
+"""The calls and steps of a program that a backend can be asked for, given its promises."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def as_promised(program: Program, promises: frozenset[Promise]) -> tuple[Program
     """``program`` without the steps that ask for what is not promised, and how many steps were left out or changed, by
     promise.
 
-    Gradients: backwards, hooks and writes into gradients. Double backward: backwards of gradients, and what makes the
-    graphs for them. Aliasing: the caller's writes after a call.
+    Without gradients these are backwards, hooks and writes to gradients; without double backward, backwards of
+    gradients and ``create_graph``; without aliasing, the caller's writes after a call.
     """
     changed: Counter[Promise] = Counter()
 
@@ -62,9 +62,9 @@ def _once(step: Backward) -> Backward | None:
 def calls_with_the_first_key(program: Program, device: torch.device, eager: Sequence[Observation]) -> int:
     """The number of calls up to the first whose key differs from the first call's.
 
-    The key is what a specialization may rely on: arguments that are no tensors, grad mode and contexts, and each
-    tensor's metadata, sharing and offset. For a call on the same arguments as the one before, it is read from what
-    eager left of them.
+    The key has what a specialization may rely on: arguments that are no tensors, grad mode and contexts, and the
+    metadata, sharing and offset of each tensor. If a call has the arguments of the call before, their key is read from
+    eager's observations after that call.
     """
     first = None
     for index, call in enumerate(program.calls):

@@ -1,4 +1,4 @@
-"""An exception as the oracle remembers it: data, without the frames that would keep tensors alive."""
+"""An exception as data, without the frames, which would keep tensors alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aotcheck._torch import unwrap_dynamo
 _HEAD = 120
 _CUT = " ..."
 _OPEN = re.compile(r"[\[(][^\])]*$")
-"""What a cut has left of sizes that were to be closed by a bracket."""
+"""An open bracket at the end of a message that was cut inside sizes."""
 _SHORTEST_SENTENCE = 20
 _MOST_CAUSES = 16
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -51,7 +51,7 @@ _LOCATION = re.compile(r"\.\w+:\d+:$")
 """The end of a line that says where an error was noticed: a file, and a line in it."""
 
 _WORDS = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}")
-"""A message that says something, unlike the ``'X'`` of a ``KeyError``."""
+"""Two words: the message of an error says something, unlike the ``'X'`` of a ``KeyError``."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Raised:
     """An exception that left a call.
 
     Args:
-        type: its class, qualified where it is not a builtin; wrappers of Dynamo's are taken off.
+        type: its class, qualified if it is not a builtin; of an exception that Dynamo wraps, the inner one's.
         message: its message, cut to a few lines.
-        refusal: the reason, where it is ``aotcheck.UnsupportedError``.
-        classes: the names of its class, of those above it, and of what it was raised from, each bare and qualified.
-        cause: the key of the exception that it was raised from, where that says more.
+        refusal: the reason, if it is an ``aotcheck.UnsupportedError``.
+        classes: the names of its class and base classes, and of those of its causes, each bare and qualified.
+        cause: the key of the exception that it was raised from, if that says more.
     """
 
     type: str
@@ -84,10 +84,10 @@ class Raised:
 
 
 def normalized(message: str) -> str:
-    """The first sentence of ``message`` without what differs from program to program, cut between words if it is long.
+    """The first sentence of ``message`` without what differs between programs, cut between words if it is long.
 
-    What follows the first sentence is advice, or says which tensor it was. Lines before it that say only where in
-    somebody's sources the error was noticed are left out.
+    Later sentences give advice or name a tensor. Lines before the first sentence that only name a place in some source
+    are left out.
     """
     lines = list(filter(None, map(str.strip, message.splitlines())))
     head = _alike(next((line for line in lines if not _LOCATION.search(line)), lines[0] if lines else ""))
@@ -97,10 +97,10 @@ def normalized(message: str) -> str:
 
 
 def same_key(one: str, other: str) -> bool:
-    """Whether two coarse keys in words are the same.
+    """True if two coarse keys, given as text, are the same.
 
-    Either may be an old one, of a file's header, say: what is left out of messages now is left out of both first. Where
-    a message was cut, what is there of it must be the same.
+    Either may be old (from a file's header), so both are normalized by today's rules first. Of a message that was cut,
+    the part that is left must be the same.
     """
     if one == other:
         return True
@@ -119,7 +119,7 @@ def _alike(words: str) -> str:
 
 
 def raised(error: BaseException) -> Raised:
-    """Remember ``error``."""
+    """``error`` as data."""
     inner = unwrap_dynamo(error)
     kind, message = _type(inner), _message(inner)
     return Raised(kind, message, _refusal(inner), frozenset(_classes(inner)), _cause(inner))
@@ -143,7 +143,7 @@ def _key(kind: str, message: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The key of the innermost exception that ``error`` was raised from and whose message has words; empty for none.
+    """The key of the innermost exception with words in its message from which ``error`` was raised; empty for none.
 
     Exporters and compilers raise one error for whatever failed, ``from`` the one that says what did. An exception that
     was merely being handled (``__context__``) counts only where the message quotes it: code that tries one way after

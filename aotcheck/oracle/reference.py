@@ -1,4 +1,4 @@
-"""Eager's run of a program, and everything that is needed to judge another run by eager's."""
+"""Eager's run of a program, with everything that is needed to judge a backend's run by it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ ByStep = dict[tuple[int, Phase, int, int], Observation]
 class Reference:
     """Eager's observations of the first ``calls`` calls of ``program``.
 
-    ``fills`` are those with undefined memory filled in several ways, none where none is known to be left undefined
-    (Note [Undefined memory]).
+    ``fills`` are eager's observations with undefined memory filled in several ways; none if no undefined memory is
+    known (Note [Undefined memory]).
     """
 
     def __init__(self, program: Program, device: torch.device, calls: int) -> None:
@@ -51,14 +51,14 @@ class Reference:
         self._wide = _by_step(eagerly(wide, device, calls)) if wide is not None else {}
 
     def fill(self) -> bool:
-        """Find out which memory is undefined. False if there is none."""
+        """Fill undefined memory to see which values depend on it. False if there is no such memory."""
         return self._fill((PLAIN, ODD))
 
     def look_closer(self) -> None:
-        """Fill memory that is known to be undefined in more ways.
+        """Fill undefined memory with more patterns.
 
-        It may hold what the program itself has put there, and what a comparison or a sort makes of it may be the same
-        for all numbers but some.
+        It may hold numbers that the program put there, and a comparison or a sort may give the same result for nearly
+        all other fills.
         """
         inputs = [call.inputs for call in self.program.calls if call.inputs is not None]
         storages = [s for i in inputs for s in i.storages]
@@ -77,7 +77,7 @@ class Reference:
         return True
 
     def pair(self, index: int, compiled: Observation, backend: Backend = STRICT) -> Pair:
-        """What ``backend`` showed after the step ``index``, beside all that it is judged by."""
+        """The pair of eager and ``backend`` after step ``index``, with all that is needed to judge it."""
         step = compiled.step
         known = all(step in fill for fill in self._by_fill)
         return Pair(
@@ -91,11 +91,11 @@ class Reference:
 
     @property
     def stable(self) -> bool:
-        """Whether all fills agree but for the values that undefined memory explains."""
+        """True if all fills agree, except in values that depend on undefined memory."""
         return all(_same(self.fills[0], fill, undefined=True) for fill in self.fills[1:])
 
     def repeats(self) -> bool:
-        """Whether eager does the same once more."""
+        """True if another run of eager gives the same observations."""
         again = eagerly(self.program, self.device, self.calls)
         return _same(self.eager[: len(again)], again, undefined=bool(self.fills))
 
@@ -105,12 +105,12 @@ def _by_step(steps: Sequence[Observation]) -> ByStep:
 
 
 def eagerly(program: Program, device: torch.device, calls: int) -> list[Observation]:
-    """What eager shows in the first ``calls`` calls."""
+    """Eager's observations of the first ``calls`` calls."""
     return list(upto(observe(program, identity, device), calls))
 
 
 def upto(steps: Iterator[Observation], calls: int) -> Iterator[Observation]:
-    """The steps of the first ``calls`` calls; nothing runs that comes after."""
+    """The steps of the first ``calls`` calls; later calls do not run."""
     for step in steps:
         if step.call >= calls:
             return
@@ -118,7 +118,7 @@ def upto(steps: Iterator[Observation], calls: int) -> Iterator[Observation]:
 
 
 def may_leave_memory_undefined(program: Program) -> bool:
-    """By the names of its ops; where that misses one, a difference makes the check look again."""
+    """True if the program calls an op that is known to do so. If another op does, a difference still leads to fills."""
     return any(part in call.path for call in flat_calls(program.body) for part in ("empty", "resize", "set_"))
 
 

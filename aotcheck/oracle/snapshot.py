@@ -1,7 +1,7 @@
-"""A copy of everything observable at one moment, so that later steps cannot change what was seen.
+"""A copy of everything observable at one moment, which later steps cannot change.
 
-Storages and objects are named by the first place that shows them, in an order that is the same for every run of a
-program: two runs then have the same sharing iff the names are equal, and a difference says who shares with whom.
+A storage or an object has the name of the first place where it is found, in an order that is the same in every run of a
+program. So two runs have the same sharing iff these names are equal, and a difference says which tensors share.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from aotcheck.program.running.harness import addressing, metadata, opened, plain
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """What can be seen of one tensor.
+    """The observable facts of one tensor.
 
-    ``is_leaf`` and ``grad_fn`` are as :func:`_history` says. ``addressing`` are the strides
-    that matter, ``storage`` and ``identity`` name the first place that shows the same storage or the same object;
-    ``metadata`` is what a wrapper subclass has beside tensors, which follow it under names of their own; ``value`` is a
-    dense copy, None where it cannot be read (freed storage) or is covered by the storage's own copy.
+    ``is_leaf`` and ``grad_fn`` are as :func:`_history` says. ``addressing`` has the strides of sizes other than 1.
+    ``storage`` and ``identity`` name the first place with the same storage or the same object. ``metadata`` is the
+    context of a wrapper, whose inner tensors have facts of their own. ``value`` is a dense copy, or None if the tensor
+    cannot be read (freed storage) or the copy of its storage has the values.
     """
 
     name: str
@@ -54,9 +54,9 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class GradientFacts:
-    """A gradient: accumulated (``a0.grad``), returned (``result[0]``) or seen by a hook (``hook[0][1]``).
+    """A gradient: accumulated (``a0.grad``), returned (``result[0]``) or passed to a hook (``hook[0][1]``).
 
-    ``value`` is None where there is no gradient, which is not zero.
+    ``value`` is None if there is no gradient, which is not the same as zeros.
     """
 
     name: str
@@ -110,7 +110,7 @@ def snapshot(
     outputs: Iterable[tuple[str, torch.Tensor]],
     further: Iterable[tuple[Role, str, torch.Tensor | None]] = (),
 ) -> Snapshot:
-    """Copy what can be seen of ``inputs`` and ``outputs``, of their gradients, and of ``further`` gradients."""
+    """Copy all that is observable of ``inputs``, ``outputs``, their gradients and ``further`` gradients."""
     with torch.no_grad():
         first_storage: dict[int, str] = {}
         first_object: dict[int, str] = {}

@@ -11,7 +11,7 @@ from aotcheck._torch import autograd_flags, dispatch_keys, has_saved_tensor_hook
 
 @dataclass(frozen=True)
 class GlobalState:
-    """The modes a call must leave as it found them."""
+    """The modes that a call must not change."""
 
     grad_mode: bool
     inference_mode: bool
@@ -26,7 +26,7 @@ class GlobalState:
     saved_tensor_hooks: bool
 
     def changes(self, later: GlobalState) -> tuple[str, ...]:
-        """What differs in ``later``, one ``name: before -> after`` each."""
+        """The modes that differ in ``later``, each as ``name: before -> after``."""
         pairs = ((f.name, getattr(self, f.name), getattr(later, f.name)) for f in fields(self))
         return tuple(f"{name}: {before} -> {after}" for name, before, after in pairs if before != after)
 
@@ -49,7 +49,7 @@ def global_state() -> GlobalState:
 
 
 def seed_generators(device: torch.device) -> None:
-    """Put every generator that a program on ``device`` may draw from into a fixed state."""
+    """Seed every generator from which a program on ``device`` may draw, always with the same seed."""
     torch.default_generator.manual_seed(0)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(0)
@@ -63,10 +63,10 @@ def generator_states(device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 def canary() -> str:
-    """A small eager computation with a known answer; what is wrong with it, or nothing.
+    """Run a small eager computation with a known answer; returns what is wrong with the answer, or an empty string.
 
-    A failed compilation can leave the process so that later eager programs are wrong (inference-mode tensors, a mode
-    left on the stack); the next program would then be blamed for it.
+    A failed compilation can leave the process in a state that makes later eager programs wrong (inference tensors, a
+    mode on the stack). Without a canary the next program would be blamed.
     """
     try:
         x = torch.tensor([2.0, 3.0], requires_grad=True)

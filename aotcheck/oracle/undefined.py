@@ -1,17 +1,17 @@
 """Memory that eager leaves uninitialized. The runs fill the memory with known values, so a result that depends on it
 shows.
 
-Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there, and some losses leave
-it behind their result. A program may read it, and then neither eager's nor the compiled result means anything, but
-only for the elements that depend on it. Eager is run twice more, with every such byte filled in two different ways;
-an element is defined iff both runs agree on it, and with the first run, which found there what was there. The
-patterns are bytes, so that they differ in whatever dtype the memory is read; in value, sign and arithmetic (one is
-NaN in every floating dtype), so ``empty() * 0`` and the like differ too. A bool holds 0 or 1. Memory that was freed
-and is back may hold what a program put there, and a comparison tells that from either pattern: before a difference of
-values counts, small numbers are tried as well (``small``).
-``torch.use_deterministic_algorithms`` can fill as well, but with one pattern only, and it changes what ops do.
-In inference mode composite ops come to a mode whole, and what it calls for them is no longer under the caller's
-autocast; they are taken apart as they would be without the mode, in the state before it.
+Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` return memory with arbitrary contents, and some
+losses have such memory behind their result. If a program reads this memory, the elements of a result that depend on it
+mean nothing, in eager and compiled. To find them, eager runs twice more, with every such byte filled in two ways. An
+element is defined iff both runs and the first run, with the contents by chance, agree on it. The fills are byte
+patterns, so they differ in whatever dtype the memory is read, in value, sign and arithmetic (one is NaN in every
+floating dtype): ``empty() * 0`` and the like differ too. A bool holds 0 or 1. Memory that was freed and returned may
+hold small numbers of the program's, and a comparison with those gives one result for both patterns. So before a
+difference of values counts, small numbers are tried too (``small``).
+``torch.use_deterministic_algorithms`` can fill too, but with one pattern only, and it changes what ops do.
+In inference mode a mode gets composite ops whole, and ops that it calls in turn are not under the caller's autocast. So
+it decomposes them as torch would without the mode, in the state before the mode.
 """
 
 from __future__ import annotations
@@ -51,14 +51,13 @@ _GROWING = frozenset(
     for op in (getattr(packet, overload) for overload in packet.overloads())
 )
 _ROOMY = frozenset({_aten.mse_loss.default, _aten.smooth_l1_loss.default})
-"""Ops that give a single number, on memory with room for all of its summands that nobody has written."""
+"""Ops that return a single number, in memory that is large enough for all summands and otherwise uninitialized."""
 _CRASHING = frozenset({_aten.add.Scalar, _aten.mul.Scalar})
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What undefined memory is filled with: these bytes, over and over from the start of the storage; bools with
-    ``truth``."""
+    """A fill of undefined memory: these bytes, repeated from the start of the storage; for bools ``truth``."""
 
     data: bytes
     truth: bool
@@ -78,7 +77,7 @@ ODD = Pattern(b"\xff", False)
 
 
 def small(dtypes: Iterable[torch.dtype], beside: Iterable[int] = ()) -> Iterator[Pattern]:
-    """Small numbers, and some ``beside`` them, as memory of these dtypes may hold them."""
+    """Fills with small numbers, and with numbers ``beside`` them, in each of these dtypes."""
     values = dict.fromkeys((0, 1, 2, -1, *beside))
     for dtype in dtypes:
         if dtype is not torch.bool:
@@ -102,12 +101,12 @@ RANDOM = tuple(Pattern(random.Random(seed).randbytes(241), False) for seed in ra
 
 
 class FillUndefined(TorchDispatchMode):
-    """Fills what factories and growing storages leave uninitialized; see Note [Undefined memory].
+    """A mode that fills memory that factories and growing storages leave uninitialized; see Note [Undefined memory].
 
     Args:
-        pattern: what to fill with.
+        pattern: the fill.
 
-    ``filled`` counts how often there was something to fill.
+    ``filled`` counts how often the mode filled memory.
     """
 
     def __init__(self, pattern: Pattern) -> None:
@@ -161,7 +160,7 @@ class FillUndefined(TorchDispatchMode):
 
 @contextmanager
 def undefined_memory(pattern: Pattern) -> Iterator[FillUndefined]:
-    """Fill undefined memory with ``pattern`` while open, undispatched ``UntypedStorage.resize_`` included."""
+    """A context that fills undefined memory with ``pattern``, also of ``UntypedStorage.resize_``, which modes miss."""
     mode = FillUndefined(pattern)
     original = torch.UntypedStorage.resize_
 

@@ -1,4 +1,4 @@
-"""Values compared: bitwise for exact programs, against a float64 run for inexact ones."""
+"""Compares values: bitwise for exact programs, with the help of a float64 run for inexact ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Agreement(Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of comparing two tensors, for people where they differ first, and for keys how far."""
+    """The result of comparing two tensors: the first difference as text, and for keys how the values deviate."""
 
     agreement: Agreement
     eager: str = ""
@@ -35,12 +35,12 @@ _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an inexact value may be off.
+    """How far an inexact value may be from the float64 run, or without one from eager.
 
     Args:
         factor: the compiled error may be this many times eager's own ...
         epsilons: ... plus this many epsilons of the largest value.
-        without_reference: where there is no float64 run: this many epsilons of the largest value.
+        without_reference: without a float64 run, values may differ by this many epsilons of the largest value.
     """
 
     factor: float
@@ -49,13 +49,13 @@ class Tolerance:
 
 
 FUZZED = Tolerance(factor=8.0, epsilons=64.0, without_reference=512.0)
-"""What holds for random programs."""
+"""The tolerance for random programs."""
 
 ROUNDING = 2.0**-10
-"""Rounding is a difference of no more than this part of the largest value (of integers: of the element itself) ..."""
+"""A difference is rounding if it is at most this part of the largest value (for integers: of the element) ..."""
 
 ROUNDING_EPSILONS = 4.0
-"""... or of this many epsilons, where that is more."""
+"""... or this many epsilons, if that is more."""
 
 
 def _bits(value: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ def _real(value: torch.Tensor) -> torch.Tensor:
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Per element whether ``first`` and ``second`` are the same, NaNs being the same as each other."""
+    """Per element, whether ``first`` and ``second`` are equal; NaN equals NaN."""
     if not (first.dtype.is_floating_point or first.dtype.is_complex):
         return first == second
     a, b = _real(first), _real(second)
@@ -91,13 +91,13 @@ def compare_values(
     """Compare two dense values of the same dtype and shape.
 
     Args:
-        eager: what eager computed.
-        compiled: what the compiled path computed.
-        defined: bool, per element whether it is defined at all (Note [Undefined memory]); None for everywhere.
-        reference: the float64 value, for inexact programs.
+        eager: eager's value.
+        compiled: the compiled path's value, of the same dtype and shape.
+        defined: a bool per element, whether eager defines it (Note [Undefined memory]); None if it defines all.
+        reference: the value in float64, for inexact programs.
         exact: whether the values must be equal.
-        rtol: what floating values may differ by whatever the program, as a share of the largest magnitude.
-        tolerance: what values that need not be equal may differ by.
+        rtol: the share of the largest magnitude by which floating values may differ in any program.
+        tolerance: how far values may differ in programs that are not exact.
     """
     if torch.equal(_bits(eager), _bits(compiled)):
         return EQUAL

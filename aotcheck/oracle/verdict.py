@@ -22,7 +22,7 @@ from aotcheck.program import Program
 
 
 class Outcome(Enum):
-    """What became of a program."""
+    """The outcome of a program on a backend."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -33,19 +33,19 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a program showed.
+    """The verdict on one program and one backend.
 
     Args:
-        outcome: DIFFERS iff there is a hard difference; REFUSED where the backend said that it does not support the
-            program; UNSTABLE where eager does not agree with itself; LEFT_OUT where the program needs what the backend
-            does not promise.
+        outcome: DIFFERS iff there is a hard difference; REFUSED if the backend says that it does not support the
+            program; UNSTABLE if two runs of eager differ; LEFT_OUT if the program needs something that the backend does
+            not promise.
         hard: hard differences of the first step that has any, causes before consequences.
-        soft: soft differences of all steps up to it, one per kind.
+        soft: soft differences of all steps up to that one, one per kind.
         refusals: the reasons of refusals.
-        left_out: how many calls or steps were not made, or made otherwise, by the promise that the backend does not
-            give; of a program that is left out as a whole, 1 for each promise that it needs.
-        poisoned: the process is not fit for another program: the canary fails, or global state is not as it was.
-        eager_refuses: the function raises in eager, in a call that the backend was made to do too.
+        left_out: how many calls or steps were left out or changed, by the missing promise; for a program that is left
+            out, 1 for each missing promise.
+        poisoned: why the process cannot run another program: the canary fails, or global state has changed.
+        eager_refuses: whether the function raises in eager, in a call that the backend ran too.
     """
 
     outcome: Outcome
@@ -58,7 +58,7 @@ class Verdict:
 
     @property
     def shown(self) -> tuple[tuple[CoarseKey, str], ...]:
-        """The coarse keys of the hard differences, each once, with the first difference under it for people."""
+        """The coarse keys of the hard differences, each once, with its first difference as text."""
         found: dict[CoarseKey, str] = {}
         for difference in self.hard:
             found.setdefault(difference.key, difference.text)
@@ -68,8 +68,8 @@ class Verdict:
 def check(program: Program, backend: Backend, device: torch.device) -> Verdict:
     """Run ``program`` eagerly and on ``backend`` and compare every step.
 
-    Whatever the program or the backend raises becomes part of the verdict. What is compared is what the program
-    leaves defined (Note [Undefined memory]).
+    Whatever the program or the backend raises becomes part of the verdict. Only values that eager defines are compared
+    (Note [Undefined memory]).
     """
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Dynamo logs the errors of the programs that it is meant to refuse

@@ -1,4 +1,4 @@
-"""The float64 version of a program, against which inexact programs are judged."""
+"""The float64 version of a program, the reference for inexact programs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MEANING_CHANGES = (
     *("arg", "sort", "topk", "kthvalue", "bucketize", "cummax", "cummin", "angle", "atan2"),
     *("round", "floor", "ceil", "trunc", "resize", "storage", "finfo"),
 )
-"""Parts of the names of ops whose result jumps with the last bit, or whose arguments count bytes."""
+"""Parts of the names of ops whose result is not continuous in its operand, or whose arguments count bytes."""
 
 
 def widened(program: Program) -> Program | None:
     """``program`` with every floating dtype made float64 and every complex one complex128.
 
-    None where it would not mean the same: where bits are reinterpreted (``view(dtype)``, a storage seen as another
-    dtype), or where an op's result jumps with its operand's last bit.
+    None if it would mean something else: if bits are reinterpreted (``view(dtype)``, a storage read in another dtype),
+    or if an op's result is not continuous in its operand.
     """
     if any(_changes_meaning(call) for call in flat_calls(program.body)):
         return None
