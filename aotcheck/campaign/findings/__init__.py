@@ -1,1 +1,1 @@
-"""What a finding is: its canonical form, its signature, what it does, how odd it is, what it is called."""
+"""The properties of a finding: its canonical form, its signature, its impact, its oddity, its title."""

@@ -1,15 +1,15 @@
-"""Programs in a canonical form: the same for two that differ only in the order of what is independent and in names.
+"""The canonical form of a program, equal for programs that differ only in names and in the order of independent parts.
 
 Note [Canonical programs]
-    Statements that neither read what the other makes nor touch memory that the other writes may be in either order, and
-    which parameter or tensor comes first is chance. So each statement and each name gets a digest of what it is made
-    from and of what is made of it, which knows no names, numbers or sizes (the idea of Weisfeiler and Lehman's colours
-    of graphs). Of the statements that may come next, the one with the least op name, then the least digest, does;
-    parameters and tensors are numbered in the order in which they are used. Statements with equal digests are alike in
-    all that a skeleton says, so it does not matter which of them comes first.
+    Two statements are independent if neither reads results of the other nor touches memory that the other writes. Their
+    order is chance, as is the order of parameters and tensors. So each statement and each name gets a digest of what it
+    depends on and of what depends on it, without names, numbers and sizes (like Weisfeiler and Lehman's colours of
+    graphs). Of the statements that may come next, the one with the least op name comes first, then the one with the
+    least digest. Parameters and tensors are numbered in the order of their use. Statements with equal digests have
+    equal text in a skeleton, so their order does not matter.
 
-    What may be in either order is judged with care: names count as memory in common wherever an op, a storage or what
-    builds the inputs may make them so, and what runs a backward inside stays where it is.
+    The check of independence is cautious: two names count as sharing memory if an op, a storage or a statement that
+    builds inputs may make them share it. Statements that run a backward stay where they are.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from aotcheck.program.ops.registry import Group, UnknownOpError, find
 __all__ = ["canonical"]
 
 MOST_ROUNDS = 8
-"""So many statements away what is made of a name still tells it from another."""
+"""How many statements away a use of a name may be and still distinguish the name from another."""
 
 Said = Callable[[OpCall], str]
-"""A statement in words, without what is chance in it but for its names."""
+"""A statement as text with its names, without numbers, sizes and dtypes."""
 
 _COMPUTES = frozenset(
     {
@@ -46,10 +46,10 @@ _COMPUTES = frozenset(
         Group.RNG,
     }
 )
-"""Groups of ops whose results are memory of their own."""
+"""Groups of ops whose results have memory of their own."""
 
 _READS = frozenset({*_COMPUTES, Group.VIEW, Group.STRIDED_VIEW, Group.DTYPE_VIEW, Group.MULTI_VIEW, Group.CAST})
-"""Groups of ops that change nothing that they are given, but for those whose names say so."""
+"""Groups of ops that do not change their operands, except ops whose names say so."""
 
 _STAYS = frozenset({Group.AUTOGRAD, Group.OPTIMIZER})
 
@@ -60,7 +60,7 @@ def canonical(program: Program, said: Said) -> Program:
 
     Args:
         program: any program.
-        said: how a statement is told; called with statements that bind nothing and whose names are digests.
+        said: gives a statement's text; called with statements that bind nothing and have digests for names.
     """
     shared = _Shared(program.params)
     given = {at: _Given(inputs, said) for at, inputs in inputs_of(program)}

@@ -11,26 +11,26 @@ __all__ = ["Impact", "impact_of"]
 
 
 class Impact(IntEnum):
-    """What a difference does to a program that has it, the gravest first."""
+    """The effect of a difference on a program, the gravest first."""
 
     WRONG = 0
     """Outputs or gradients are silently wrong."""
     CRASH = 1
-    """The process dies, hangs, takes all memory, or is of no use afterwards."""
+    """The process dies, hangs, takes all memory, or cannot run other programs afterwards."""
     LOST = 2
-    """An input, the random number generator, global state or a hook is not left as eager leaves it."""
+    """After the step an input, a generator, global state or a hook is not as in eager."""
     RAISES = 3
-    """An error that eager does not raise, or another one."""
+    """An error is raised where eager raises none or another one."""
     PERMITS = 4
-    """No error where eager raises one."""
+    """No error is raised where eager raises one."""
     SHARING = 5
-    """Tensors share memory, or are one object, where they should not, or the other way round: later writes go wrong."""
+    """Tensors share memory, or are one object, and do not in eager, or the other way round: later writes go wrong."""
     METADATA = 6
-    """Anything else about a tensor that can be asked."""
+    """Any other observable fact of a tensor."""
 
     @property
     def words(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         return _WORDS[self]
 
 

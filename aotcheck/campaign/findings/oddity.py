@@ -1,10 +1,10 @@
 """How unlikely it is that somebody writes a given program.
 
 Note [Oddity]
-    There is no count of what people write, so oddity is a guess that is read off the program alone: each thing that few
-    programs have adds one, each that hardly any has adds three. Findings of one impact are told in the order of it,
-    then by how much there is to read (:mod:`aotcheck.minimize.size`). A table of counts from traces of real models
-    would take its place here and nowhere else.
+    There is no count of what people write, so oddity is a guess from the program alone: each thing that few programs
+    have adds one, each that hardly any has adds three. Findings of one impact are reported in the order of oddity,
+    then of size (:mod:`aotcheck.minimize.size`). If counts from traces of real models replace the guess, only this
+    module changes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _USUAL_DTYPES = frozenset({"float32", "float16", "bfloat16", "int64", "bool"})
 
 
 def oddity_of(path: str) -> int:
-    """How unlikely an op is: 0 for what people write every day."""
+    """How unlikely an op is: 0 for an op that people use every day."""
     if path in _BY_PATH:
         return _BY_PATH[path]
     try:

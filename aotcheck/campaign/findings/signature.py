@@ -1,19 +1,18 @@
-"""What tells two findings apart: the coarse key, the skeleton of the minimized program, and the stage to blame.
+"""The signature of a finding: the coarse key, the skeleton of the minimized program, and the stage to blame.
 
 Note [Skeletons]
-    A minimized program says what a bug needs: these ops, in this order, on tensors that hang together so. What is left
-    of chance in it, the numbers, sizes and dtypes that were drawn, is what the skeleton leaves out; so is which
-    spelling of an op was drawn (``argsort`` is ``sort``), results that nobody uses, in which order independent
-    statements stand, and which of equal inputs comes first (``canonical.py``). Two findings of one
-    bug should come to one skeleton, two bugs to two. ``python -m benchmarks.signatures`` counts how often they do.
+    A minimized program shows what a bug needs: which ops, in which order, on tensors that share memory in which way.
+    The skeleton leaves out what is still chance: the numbers, sizes and dtypes that were drawn, the spelling of an op
+    (``argsort`` is ``sort``), unused results, the order of independent statements, and which of equal inputs comes
+    first (``canonical.py``). Two findings of one bug should have one skeleton, findings of two bugs should have two.
+    ``python -m benchmarks.signatures`` counts how often that is so.
 
 Note [Causes]
-    One bug may be seen in the values of a result, in a gradient, and in what it is told of a result: as many
-    signatures, one cause. So a signature also says what it is caused by (:func:`cause`): the statements alone, the
-    memory that the inputs share, and how the function is called, without what is returned, what is backpropagated and
-    what requires grad. Signatures of one cause and one stage are told as one entry (``results/rank.py``).
-    Minimizing puts some ops in place of any other, so programs of these alone differ in everything but them: such a
-    program is its own cause, whole.
+    One bug may show in the values of a result, in a gradient and in the metadata of a result: several signatures with
+    one cause. So a signature also has a cause (:func:`cause`): the statements, the memory that the inputs share, and
+    how the function is called, without what is returned, what is backpropagated and what requires grad. Reports show
+    signatures of one cause and one stage as one entry (``results/rank.py``). Some ops replace any other op in
+    minimizing, so programs of only those ops say nothing by their ops: the cause of such a program is all of it.
 """
 
 from __future__ import annotations
@@ -64,20 +63,20 @@ SPELLINGS = {
     "Tensor.argsort": "sort",
     "Tensor.msort": "sort",
 }
-"""Ops that are another one under the hood."""
+"""Ops that torch implements by another op."""
 
 __all__ = ["KnownBug", "Signature", "cause", "embeds", "is_known", "skeleton"]
 
 
 @dataclass(frozen=True)
 class Signature:
-    """One bug, as far as can be told from outside.
+    """The identity of a bug, as far as it shows from outside.
 
     Args:
         key: the coarse key of the minimized program.
-        skeleton: what the minimized program is made of, see Note [Skeletons].
-        stage: which stage of our own AOT autograd, or layer of torch's compilers, is to blame; empty where the backend
-            is one piece.
+        skeleton: the minimized program without chance, see Note [Skeletons].
+        stage: the stage of our own AOT autograd, or the layer of torch's compilers, that is to blame; empty for a
+            backend without stages.
     """
 
     key: CoarseKey
@@ -90,12 +89,11 @@ class Signature:
 
 @dataclass(frozen=True)
 class KnownBug:
-    """A bug that need not be found again: a signature, the program that shows it, and the corpus file if it is in one.
+    """A known bug: a signature, the program that shows it, and the corpus file that has it, if there is one.
 
-    ``key`` is the coarse key in words, as headers have it, by which findings of it come; ``signed`` is the one of the
-    signature, where that is another (Note [Roots] of :mod:`aotcheck.minimize.root`). ``own`` are the ops of the program
-    that have a bug of their own, though minimizing puts them in place of others (Note [Own bugs] of
-    :mod:`aotcheck.minimize.own`). ``path`` is the file of the program.
+    ``key`` is the coarse key of its findings as text, as in headers; ``signed`` is the signature's key, if that is
+    another one (Note [Roots] of :mod:`aotcheck.minimize.root`). ``own`` are the simple ops of the program that have the
+    bug themselves (Note [Own bugs] of :mod:`aotcheck.minimize.own`). ``path`` is the file of the program.
     """
 
     key: str
@@ -109,9 +107,9 @@ class KnownBug:
 
 
 def skeleton(program: Program) -> str:
-    """One line: the arguments that are out of the ordinary, the statements, what is returned, what the caller does.
+    """One line: the unusual arguments, the statements, what is returned, what the caller does.
 
-    It is the same for all programs that have one canonical form.
+    Programs with one canonical form have one skeleton.
     """
     program = canonical(program, _op)
     used = _read(program) | set(references(program.outputs))
@@ -123,7 +121,7 @@ def skeleton(program: Program) -> str:
 
 
 def cause(program: Program) -> str:
-    """One line: what of a minimal program may be the cause of all that it shows, see Note [Causes]."""
+    """One line: the part of a minimized program that may cause all that the program shows, see Note [Causes]."""
     if all(rank_of(call.path) == 0 for call in flat_calls(program.body)):
         return skeleton(program)
     calls = tuple(
@@ -154,17 +152,17 @@ def _paths(program: Program) -> tuple[str, ...]:
 
 
 def embeds(minimized: Program, program: Program, own: Collection[str] = ()) -> bool:
-    """Whether ``program`` makes the calls of ``minimized`` in its order, others between them: the bug of the one is
-    then probably the bug of the other. An op that minimizing puts in place of any other stands for any of its kind,
-    but for those that have a bug of their ``own``."""
+    """True if ``program`` has the op calls of ``minimized`` in the same order, perhaps with others between them. Then
+    both probably have one bug. A simple op, which replaces others in minimizing, stands for any op of its kind, unless
+    it is in ``own``: then it has the bug itself."""
     calls = flat_calls(program.body)
     return all(any(_may_be(wanted, call, own) for call in calls) for wanted in flat_calls(minimized.body))
 
 
 def is_known(key: CoarseKey, minimized: Program, bug: KnownBug, own: Collection[str] = ()) -> bool:
-    """Whether a minimized program shows a known bug: the same calls under the same key; where the key has an error's
-    message, which few bugs share, some of its calls will do, since a corpus file need not be as small as minimizing
-    makes a finding. ``own``: as :func:`embeds` takes it."""
+    """True if a minimized program shows a known bug: it has the same calls and the same key. If the key has an error's
+    message, which few bugs share, some of the calls are enough, since a corpus file may be larger than a minimized
+    finding. ``own`` is as in :func:`embeds`."""
     if not same_key(bug.key, str(key)):
         return False
     return _paths(minimized) == _paths(bug.program) or (bool(key.error) and embeds(minimized, bug.program, own))

@@ -1,7 +1,7 @@
-"""A finding in plain words: one short line that somebody who knows torch, and not this suite, understands.
+"""The title of a finding: one short line for somebody who knows torch and not this suite.
 
-What goes in is what a finding is told by: the first difference, its coarse key, and the program that shows it. The
-title says what goes wrong with which op; what else is out of the ordinary stands in parentheses, as far as it fits.
+It is made from the first difference, its coarse key, and the program that shows it. The title says what goes wrong with
+which op, and in parentheses what else is unusual, as far as there is space.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from aotcheck.program.running.harness import TRANSFORMS
 __all__ = ["MOST_WORDS", "Seen", "conditions", "title"]
 
 MOST_WORDS = 12
-"""No title has more words."""
+"""The most words of a title."""
 
 _MOST_NAMED = 3
-"""As many ops are named in a title; of more, the last and the oddest others."""
+"""The most ops that a title names; of more ops, it names the last one and the oddest others."""
 
 _PREFIXES = re.compile(r"^(torch\.nn\.functional\.|torch\.ops\.|torch\.|Tensor\.)")
 _NAMES = {
@@ -35,29 +35,29 @@ _NAMES = {
     "Inside.negates_after": "inner backward",
     "wrapped.inner": "inner tensor",
 }
-"""How ops are called whose path is not how a person writes them."""
+"""Names for ops whose path is not what a person writes."""
 
 _FORMS = {"Module": "module", "Transform": "in torch.func", "Optimizer": "optimizer"}
 """The same for classes of structured forms."""
 
 _SIDES = re.compile(r": eager (?P<eager>.*), compiled (?P<compiled>.*)$", re.DOTALL)
 _FACT = re.compile(r"[\w.(), -]{1,20}")
-"""A fact that may stand in a title."""
+"""A fact that is short enough for a title."""
 
 
 _OF_CALLS = frozenset({OracleKind.EXCEPTION.value, OracleKind.PERMISSIVE.value})
-"""Oracles that look at a call as a whole; the thing in their places is its phase."""
+"""Oracles that judge a whole call; in their places the phase is the thing."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Where a coarse key was seen, taken apart.
+    """The parts of a coarse key's place.
 
     Args:
-        thing: the role, or ``output-input vs none`` where two tensors are compared.
-        after: the phase after which; FORWARD for the call itself.
-        both_raise: the step raises in both runs: what differs is what the failure left behind.
-        later: it takes a second call.
+        thing: the role, or ``output-input vs none`` if two tensors are compared.
+        after: the phase of the step; FORWARD for the call itself.
+        both_raise: the step raises in both runs, and the states after the error differ.
+        later: the difference shows only in a second call.
     """
 
     thing: str
@@ -85,10 +85,10 @@ def title(finding_text: str, key: CoarseKey, program: Program) -> str:
     """One line in plain words: ``gradient of cumsum is silently wrong``.
 
     Args:
-        finding_text: the difference for people, as :attr:`aotcheck.oracle.Difference.text` or the header of a finding
-            has it; facts in it that are short are said.
-        key: the coarse key of it.
-        program: what shows it.
+        finding_text: the difference as text, as in :attr:`aotcheck.oracle.Difference.text` or the header of a finding;
+            the title has short facts of it.
+        key: the coarse key of the difference.
+        program: the program that shows the difference.
     """
     seen, sides = Seen.of(key), _SIDES.search(finding_text)
     eager, compiled = (sides["eager"], sides["compiled"]) if sides else ("", "")
@@ -123,7 +123,7 @@ def _named(program: Program, most: int) -> str:
 
 
 def conditions(program: Program) -> Iterator[str]:
-    """What is out of the ordinary about the calls of a program and their arguments."""
+    """What is unusual about the calls of a program and their arguments."""
     given = [call.inputs for call in program.calls if call.inputs is not None]
     paths = [made.path for inputs in given for made in flat_calls(inputs.derived) if made.path.startswith("wrapped.")]
     if paths:
@@ -206,7 +206,7 @@ _WHOLE = {
     OracleKind.RNG: "{ops} leaves wrong random number generator state",
     OracleKind.EFFECTS: "{ops} prints other lines than eager",
 }
-"""Titles that do not say what was looked at."""
+"""Titles that do not name the thing that was compared."""
 
 _FACTS = {
     OracleKind.STRUCTURE: "container type",
@@ -220,7 +220,7 @@ _FACTS = {
     OracleKind.NEG: "negative bit",
     OracleKind.INFERENCE: "is_inference",
 }
-"""What is wrong of one tensor, where the oracle's name does not say it."""
+"""Which fact of a tensor is wrong, for oracles whose name does not say it."""
 
 _OF_MORE = {OracleKind.EXCEPTION, OracleKind.HOOK, OracleKind.VALUES, OracleKind.GRADIENT_NONE}
 _DEVIATIONS = {

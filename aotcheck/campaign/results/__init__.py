@@ -1,1 +1,1 @@
-"""What a run came to: findings minimized and told apart, ranked, summed up, written as reports to post."""
+"""The results of a run: its findings minimized, grouped by signature, ranked, summed up, and written as reports."""

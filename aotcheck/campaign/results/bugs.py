@@ -25,12 +25,12 @@ __all__ = ["Reported", "Signatures", "reported"]
 
 @dataclass(frozen=True)
 class Reported:
-    """A report, or why there is none.
+    """A report, or the reason why there is none.
 
     Args:
-        text: in Markdown; None where the program does not differ.
-        script: in plain torch; empty where there is none.
-        reason: why there is no script, or no report.
+        text: the report in Markdown; None if the program does not differ.
+        script: the script in plain torch; empty if there is none.
+        reason: why there is no script or no report.
     """
 
     text: str | None
@@ -45,10 +45,10 @@ def reported(
 
     Args:
         parsed: the file. Its header may name the coarse key of the difference to report, and an issue.
-        subject: the backend, the device and what is not expected of it.
-        limits: what one run of the program may take.
-        blames: say which part of the backend is to blame.
-        minimize_seconds: how long a program that nobody has minimized may be minimized before; 0 for not at all.
+        subject: the backend, the device and what is not expected of the backend.
+        limits: the time and memory that one run of the program may take.
+        blames: whether the report says which part of the backend is to blame.
+        minimize_seconds: how long to minimize a program that is not minimized yet; 0 to leave that out.
     """
     header = parsed.header
     keys = header.get("keys")
@@ -88,10 +88,10 @@ def _minimized(program: Program, subject: Subject, limits: Limits, wanted: objec
 
 
 SMALL = 3
-"""A program of no more statements is reported as it is."""
+"""A program with at most this many statements is reported without minimizing."""
 
 REPORT_SECONDS = 180.0
-"""As long may the reports of a run take, all together."""
+"""Seconds that all reports of a run together may take."""
 
 RUN_SECONDS = 60.0
 
@@ -101,7 +101,7 @@ class Signatures:
 
     Args:
         settings: the campaign's.
-        past: what the run has done before it was broken off.
+        past: the run's results from before it was interrupted.
     """
 
     def __init__(self, settings: Settings, past: Iterable[Event] = ()) -> None:
@@ -112,7 +112,7 @@ class Signatures:
             self.feed(event)
 
     def feed(self, event: Event) -> None:
-        """Note a signature, or that it has a report."""
+        """Record a signature, or that it has a report."""
         match event:
             case FindingSigned() | FindingExplained():
                 self._tally.feed(event)
@@ -120,7 +120,7 @@ class Signatures:
                 self._done.add(event.minimized)
 
     def reports(self, stop: threading.Event) -> Iterator[BugReported]:
-        """Write reports for the first signatures by rank that have none, as far as there is time."""
+        """Write reports for the first signatures by rank that have none, while there is time."""
         settings = self.settings
         first = [path for path in self._ranked()[: settings.reports] if str(path) not in self._done]
         if not first:

@@ -1,14 +1,15 @@
 """The order in which findings are reported: the order that a maintainer of the backend would choose.
 
 Note [Rank]
-    First by what the difference does to somebody's program (:class:`Impact`); then a program that eager refuses comes
-    after one that it does not refuse, and one that needs a second call after one that does not; then by how likely
-    people write such a program (``findings/oddity.py``, then its size); then by how many findings show it.
+    Findings are ordered first by the impact on a user's program (:class:`Impact`). Then a program that eager refuses
+    comes after one that it does not refuse, and one that needs a second call after one that does not. Then they are
+    ordered by how likely people write the program (``findings/oddity.py``, then its size), then by how many findings
+    show it.
 
 Note [Entries]
-    What is told is one entry for each cause, not for each signature. New signatures that have one cause and were found
-    in one stage are one entry, headed by the gravest; so are those of one corpus file. Two that raise different errors
-    stay apart. New entries go before known ones, since somebody must act on them.
+    A report has one entry for each cause, not for each signature. New signatures with one cause and one stage are one
+    entry, headed by the gravest; so are the signatures of one corpus file. Two that raise different errors stay apart.
+    New entries come before known ones, since somebody must act on them.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ __all__ = ["Cause", "Impact", "Rank", "Told", "impact_of", "is_still_there", "ke
 
 @dataclass(frozen=True, order=True)
 class Rank:
-    """Where a finding stands among others; the smaller, the earlier it is told. Compared as a tuple.
+    """The place of a finding among others, compared as a tuple; the smallest is reported first.
 
     Args:
-        impact: what it does.
+        impact: the effect on a user's program.
         refused: eager raises too.
-        later: it takes a second call.
-        oddity: how unlikely such a program is.
-        lines: how much there is to read.
-        rarity: the number of findings of it, negative.
+        later: it needs a second call.
+        oddity: how unlikely the program is.
+        lines: the size of the program, in lines.
+        rarity: the negative number of findings.
     """
 
     impact: Impact
@@ -53,16 +54,16 @@ class Rank:
 
 
 UNREAD = 1_000
-"""The oddity and size of what nobody could minimize."""
+"""The oddity and size for a finding that could not be minimized."""
 
 
 def rank_of(key: CoarseKey, program: Program | None, findings: int = 1) -> Rank:
-    """The rank of what ``findings`` findings show under ``key``.
+    """The rank of a bug.
 
     Args:
         key: the coarse key.
-        program: what shows it; None where there is none to read, which goes behind what can be read.
-        findings: how many there are.
+        program: the program that shows the bug; None if there is none, which ranks behind all that have one.
+        findings: how many findings show the bug.
     """
     seen = Seen.of(key)
     odd, lines = (UNREAD, UNREAD) if program is None else (oddity(program), size(program).lines)
@@ -70,7 +71,7 @@ def rank_of(key: CoarseKey, program: Program | None, findings: int = 1) -> Rank:
 
 
 def key_order(key: CoarseKey, findings: int) -> tuple[object, ...]:
-    """In which order coarse keys are told of which nobody has minimized a finding."""
+    """The sort key of a coarse key without minimized findings."""
     return rank_of(key, None, findings), str(key)
 
 
@@ -79,15 +80,15 @@ def key_order(key: CoarseKey, findings: int) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Told:
-    """A signature, with what is needed to tell it.
+    """A signature, with what a report needs.
 
     Args:
-        signature: it.
+        signature: the signature.
         signed: its findings.
-        title: it in plain words.
-        rank: where it stands.
-        path: the file of the smallest program that shows it; empty where there is none.
-        program: that program, or else one of its findings; None where nothing can be read.
+        title: its title in plain words.
+        rank: its place among others.
+        path: the file of the smallest program that shows it; empty if there is none.
+        program: that program, or the program of a finding; None if no file can be read.
     """
 
     signature: Signature
@@ -105,11 +106,11 @@ class Told:
 
 @dataclass(frozen=True)
 class Cause:
-    """An entry of what is told: the gravest signature of a cause, and its consequences.
+    """An entry of a report: the gravest signature of a cause, and the others.
 
     Args:
-        head: the gravest.
-        also: the others, in their order.
+        head: the gravest signature.
+        also: the others, by rank.
     """
 
     head: Told
@@ -117,17 +118,17 @@ class Cause:
 
     @property
     def all(self) -> tuple[Told, ...]:
-        """The head and what is folded under it."""
+        """The head and the others."""
         return (self.head, *self.also)
 
     @property
     def minimized(self) -> int:
-        """How many findings of it have been minimized."""
+        """How many of its findings have been minimized."""
         return sum(told.signed.minimized for told in self.all)
 
     @property
     def explained(self) -> int:
-        """How many more probably are it."""
+        """How many other findings probably have this cause."""
         return sum(told.signed.explained for told in self.all)
 
     @property
@@ -147,15 +148,15 @@ class Cause:
 
 
 def ranked(tally: Tally) -> tuple[Cause, ...]:
-    """What a campaign has found, one entry for each cause, in the order in which it is told: see Note [Rank] and Note
-    [Entries]. Programs are read from the files that the campaign has written."""
+    """The findings of a campaign as entries in the order of a report: see Note [Rank] and Note [Entries].
+    Programs are read from the files that the campaign has written."""
     told = sorted((_told(*one) for one in tally.signatures.items()), key=lambda t: (bool(t.signed.known), *_order(t)))
     return tuple(_folded(told))
 
 
 def is_still_there(entry: Cause, others: Iterable[Cause]) -> bool:
-    """Whether one of ``others``, of another run, is the same as ``entry``: they have a signature in common, in its old
-    words too, or a corpus file."""
+    """True if one of ``others``, of another run, is the same as ``entry``: both have one signature (perhaps in an older
+    spelling) or one corpus file."""
     return any(_is_same(one, told) for other in others for told in other.all for one in entry.all)
 
 

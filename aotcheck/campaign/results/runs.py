@@ -16,14 +16,14 @@ class SignedBug:
     """A signature of a run.
 
     Args:
-        signature: it, in words.
-        findings: how many have it, or probably have it.
-        known: the corpus file whose bug it is; empty for a new one.
-        minimized: its smallest program.
-        title: it in plain words.
-        impact: what it does, as :attr:`aotcheck.campaign.results.rank.Impact.words` says it.
-        under: the signature that it is a consequence of; empty for one that is told by itself.
-        report: the file of the report that can be posted; empty where none was written.
+        signature: the signature as text.
+        findings: how many findings have it, or probably have it.
+        known: the corpus file that has the bug; empty for a new one.
+        minimized: the file of its smallest program.
+        title: its title in plain words.
+        impact: its impact, as :attr:`aotcheck.campaign.results.rank.Impact.words`.
+        under: the signature that heads its entry; empty if it is the head.
+        report: the file of the report that can be posted; empty if none was written.
     """
 
     signature: str
@@ -38,15 +38,15 @@ class SignedBug:
 
 @dataclass(frozen=True)
 class BackendRun:
-    """What fuzzing a backend came to.
+    """The result of fuzzing a backend.
 
     Args:
-        signatures: what was found, in the order in which it is told, consequences behind their cause.
+        signatures: the signatures in the order of the report, each head followed by the rest of its entry.
         wavering: the coarse keys of flaky findings.
         shared: programs that differ as they do on a baseline.
-        untold: findings that have no signature: time was up, or minimizing was left out. They count as new.
-        failures: of the infrastructure, one line each.
-        strategy: what drew the programs.
+        untold: findings without a signature, since time was up or minimizing was off. They count as new.
+        failures: failures of the infrastructure, one line each.
+        strategy: the strategy that drew the programs.
     """
 
     backend: str
@@ -71,7 +71,7 @@ class BackendRun:
 
     @property
     def entries(self) -> tuple[tuple[SignedBug, tuple[SignedBug, ...]], ...]:
-        """What is told: each signature that is told by itself, with its consequences; those with a new one first."""
+        """The entries of the report: each head with its other signatures; entries with a new signature first."""
         heads = [one for one in self.signatures if not one.under]
         found = [(one, tuple(o for o in self.signatures if o.under == one.signature)) for one in heads]
         return tuple(sorted(found, key=lambda entry: all(one.known for one in (entry[0], *entry[1]))))

@@ -1,11 +1,11 @@
-"""From findings to bugs: each is run again alone, minimized, blamed, and told apart by its signature.
+"""From findings to bugs: each finding is run again alone, minimized, blamed, and gets a signature.
 
 Note [Known bugs are not repeated]
-    Most findings of a campaign are a few bugs over and over. A finding that shows the coarse key of a bug that is known
-    by now, from the corpus or from an earlier finding, and makes all the calls of its minimized program, is probably
-    that bug: it goes to the end of the queue, and what is still there when time is up is counted under that signature.
-    Probably, since a bug may hide behind another: some of each coarse key are minimized all the same if there is time.
-    A finding that no known bug explains is minimized however many of its coarse key have been.
+    Most findings of a campaign are a few bugs again and again. If a finding has the coarse key of a known bug (from the
+    corpus or from an earlier finding) and makes all the calls of that bug's minimized program, it is probably that bug.
+    It goes to the end of the queue. When time is up, what is left there is counted under that signature. Another bug
+    may hide behind the known one, so some findings of each coarse key are minimized anyway if there is time. A finding
+    that no known bug explains is always minimized, if there is time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from aotcheck.program import ParsedFile, Program, emit, parse
 __all__ = ["MOST_PER_KEY", "Triage"]
 
 MOST_PER_KEY = 3
-"""When as many findings of one coarse key are done, those that a known bug explains are not minimized any more."""
+"""After this many findings of one coarse key, findings that a known bug explains are not minimized any more."""
 
 FINDING_SECONDS = 120.0
-"""What minimizing one finding may take."""
+"""Seconds that minimizing one finding may take."""
 
 HANG_SECONDS = 6.0
-"""A candidate that takes longer hangs, where a hang is what is minimized."""
+"""If the finding is a hang, a candidate that takes longer than these seconds hangs too."""
 
 CANDIDATE_SECONDS = 30.0
 BLAME_SECONDS = 60.0
@@ -51,8 +51,8 @@ class Triage:
 
     Args:
         settings: the campaign's.
-        known: bugs that are known before.
-        stop: set it to end it.
+        known: bugs that are known before the run.
+        stop: the event that ends the work when it is set.
     """
 
     def __init__(self, settings: Settings, known: Iterable[KnownBug], stop: threading.Event) -> None:
@@ -63,7 +63,7 @@ class Triage:
         self._deadline = 0.0
 
     def feed(self, event: Event) -> None:
-        """Note what is found, and, of a run that is resumed, what has been done about it."""
+        """Record a finding, or in a resumed run what was done about it before."""
         match event:
             case FindingWritten():
                 self._waiting[event.path] = event
@@ -78,7 +78,7 @@ class Triage:
                 pass
 
     def events(self) -> Iterator[Event]:
-        """Minimize what there is time for; then count what is explained by that."""
+        """Minimize findings while there is time; then count the findings that known bugs explain."""
         self._deadline = time.monotonic() + self.settings.minimize_seconds
         while not self._over and (finding := self._next()) is not None:
             event = self._sign(finding)
@@ -128,7 +128,7 @@ class Triage:
         return max(holding, key=lambda bug: bug.program.statements, default=None)
 
     def _learn(self, signed: FindingSigned, found_as: CoarseKey) -> None:
-        """Know a bug from now on, under its own key and under the one that it was found by."""
+        """Add a bug to the known ones, under its own key and under the key of its finding."""
         read = readable(signed.minimized) if signed.minimized else None
         if read is None:
             return
@@ -204,7 +204,7 @@ class Triage:
         )
 
     def _stage(self, program: Program) -> str:
-        """The stage to blame, of backends that are more than one, in a process of its own."""
+        """The stage to blame, for backends that have stages, found in another process."""
         try:
             from aotcheck.blame import STAGED, may_be_staged
         except ImportError:  # this torch lacks names that our own AOT autograd needs: the signature does without
@@ -225,7 +225,7 @@ class Triage:
 
 def stage_of(source: str, device: str, backend: str = "aotcheck") -> str:
     """The stage of our own AOT autograd, or the layer of another backend, that makes a script's program differ; empty
-    where the backend is one piece."""
+    for a backend without stages."""
     from aotcheck.blame import STAGED, Layer, blame
 
     torch.set_num_threads(1)
