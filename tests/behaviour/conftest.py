@@ -12,8 +12,9 @@ from tests.behaviour.compilers import aotcheck
 
 @pytest.fixture(autouse=True)
 def on_device(device: str, request: pytest.FixtureRequest) -> None:
-    if device != "cpu" and request.node.get_closest_marker("on_the_cpu"):
-        pytest.skip("this has nothing to do with devices")
+    marker = request.node.get_closest_marker("on_the_cpu")
+    if device != "cpu" and marker:
+        pytest.skip(*(marker.args or ["this has nothing to do with devices"]))
     harness.set_device(device)
 
 

@@ -45,9 +45,9 @@ class Cache:
         return self.k
 
     @classmethod
-    def table(cls):
+    def table(cls, device):
         if cls.made is None:
-            cls.made = torch.arange(3.0)
+            cls.made = torch.arange(3.0, device=device)
         return cls.made
 
 
@@ -91,7 +91,7 @@ class _Object:
 
 
 def _other():
-    return torch.tensor([2.0, 3.0, 5.0])
+    return to_device(torch.tensor([2.0, 3.0, 5.0]))
 
 
 def _net() -> nn.Sequential:
@@ -194,7 +194,7 @@ def reshapes(x):
 
 
 def moves_and_writes(x):
-    x.data = torch.zeros(())
+    x.data = torch.zeros((), device=x.device)
     v = x.expand(2)
     x.mul_(2)
     return [v]
@@ -209,7 +209,7 @@ CHANGES = {
     "squeeze_": lambda x: x.squeeze_(),
     "as_strided_": lambda x: x.as_strided_((2,), (1,), 1),
     "resize_": lambda x: x.resize_(2, 1),
-    "resize_as_": lambda x: x.resize_as_(torch.empty(2, 1)),
+    "resize_as_": lambda x: x.resize_as_(torch.empty(2, 1, device=x.device)),
     "detach_": lambda x: x.detach_(),
 }
 
@@ -316,6 +316,14 @@ def arguments() -> Given:
     return given(leaf(4, 3), leaf(4, 3, seed=1), plain(2, 3))
 
 
+asserted = pytest.mark.on_the_cpu(
+    "a kernel on a GPU asserts that an index is in bounds: no op works in the process then"
+)
+"""Tests of values that an op does not take. On a GPU nothing raises there; it is the context that is lost."""
+
+written_at_once = pytest.mark.on_the_cpu("on a GPU one kernel writes all tensors of a list at once")
+"""Tests of a list op that is given tensors that share memory: which write comes last is a race on a GPU."""
+
 again = pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 
 KEPT = {"itself": lambda t: t.detach(), "what is computed": lambda t: t.detach() * 2}
@@ -354,7 +362,7 @@ def accumulated(net, how):
 
 
 def numbers(*parts, dtype=torch.complex64):
-    return torch.tensor(parts, dtype=dtype).requires_grad_()
+    return to_device(torch.tensor(parts, dtype=dtype)).requires_grad_()
 
 
 INF = float("inf")

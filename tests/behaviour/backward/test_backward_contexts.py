@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo import compiled_autograd
 
-from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, leaf, plain, session, to_device
 
 
 class _Two(torch.autograd.Function):
@@ -170,7 +170,7 @@ def test_grad_modes_inside_around_the_call_and_around_the_backward(
 
 @session
 def test_deterministic_mode_around_the_backward(compile):
-    y = compile(lambda x, i: x[i])(x := leaf(4), torch.tensor([0, 1, 0]))
+    y = compile(lambda x, i: x[i])(x := leaf(4), to_device(torch.tensor([0, 1, 0])))
     torch.use_deterministic_algorithms(True)
     try:
         yield attempt(lambda: backward([y]))

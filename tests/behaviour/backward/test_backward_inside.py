@@ -168,7 +168,7 @@ def test_a_backward_inside_accumulates_into_parameters_of_the_module(compile):
 
 def test_a_leaf_made_inside_and_returned_with_its_gradient():
     def f(x):
-        w = torch.ones(3, requires_grad=True)
+        w = torch.ones(3, requires_grad=True, device=x.device)
         (w * x).sum().backward()
         return w, w.grad
 

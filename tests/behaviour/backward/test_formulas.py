@@ -84,7 +84,7 @@ PRODUCTS = {
 
 
 def _data(values):
-    return plain(2, 2).copy_(torch.tensor(values))
+    return plain(2, 2).copy_(to_device(torch.tensor(values)))
 
 
 @pytest.mark.parametrize("order", [(WHOLE, WITH_ZERO, FRACTIONS), (WITH_ZERO, WHOLE, WITH_ZERO)], ids=["whole", "zero"])

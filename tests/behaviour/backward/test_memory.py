@@ -153,6 +153,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.on_the_cpu("it measures memory of the process, where tensors of a GPU do not lie")
 def test_a_thousand_steps_leak_no_tensors_and_no_memory(function):
     """No objects, and no memory of the process: with what one step saves, a thousand would make 64 MiB and more."""
     compiled = Recorder().compile(function)
@@ -220,6 +221,7 @@ def test_an_argument_is_freed_with_the_callers_last_reference(make, f):
         gc.enable()
 
 
+@pytest.mark.on_the_cpu("it measures memory of the process, where tensors of a GPU do not lie")
 def test_dropping_a_result_without_backward_frees_what_was_saved(function):
     """No backward needed: the memory that eager frees with the output is freed with ours."""
     compiled = Recorder().compile(function)

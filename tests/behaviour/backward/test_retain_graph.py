@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, leaf, session
+from tests.behaviour.harness import attempt_later, backward, leaf, session, to_device
 from tests.behaviour.wrappers import jagged
 
 
@@ -63,7 +63,7 @@ def test_a_second_backward_through_what_no_gradient_reads_is_an_error(
         y.clone()
         return torch._foreach_mul([x], factor)[0] if by == "list" else x * factor
 
-    base = torch.zeros(5)
+    base = to_device(torch.zeros(5))
     view = base[0]
     base.requires_grad_()
     beside = base[4:].detach().requires_grad_()

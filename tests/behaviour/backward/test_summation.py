@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import leaf, plain, session
+from tests.behaviour.harness import leaf, plain, session, to_device
 from tests.behaviour.shared import INF, numbers
 from tests.behaviour.wrappers import tagged
 
@@ -230,12 +230,12 @@ def test_two_real_views_of_a_complex_tensor_in_a_matrix_product(compile, first, 
         if written:
             z.imag.mul_(2)
         bias = REAL_VIEWS[first](z)
-        return torch.nn.functional.linear(REAL_VIEWS[second](z), torch.ones(2, 2), bias.sum())
+        return torch.nn.functional.linear(REAL_VIEWS[second](z), torch.ones(2, 2, device=z.device), bias.sum())
 
     x = numbers(1, 2)
     y = compile(f)(x * 1 if written else x)
     for seed in (INF, 1):
-        (g,) = torch.autograd.grad(y, x, torch.tensor([seed, 1.0]), retain_graph=True)
+        (g,) = torch.autograd.grad(y, x, to_device(torch.tensor([seed, 1.0])), retain_graph=True)
         yield torch.view_as_real(g)
 
 

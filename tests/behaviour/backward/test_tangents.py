@@ -112,8 +112,8 @@ _TO_NOTHING = {
 }
 
 _LYING = {
-    "expanded": lambda y: torch.ones(()).expand(y.shape),
-    "strided": lambda y: torch.ones(*y.shape, 2)[..., 0],
+    "expanded": lambda y: torch.ones((), device=y.device).expand(y.shape),
+    "strided": lambda y: torch.ones(*y.shape, 2, device=y.device)[..., 0],
     "in rows": torch.ones_like,
 }
 
@@ -125,7 +125,7 @@ _LYING = {
 def test_the_strides_of_an_empty_gradient_follow_those_of_the_tangent(compile, function, lies, create_graph):
     """A view as complex numbers minds."""
 
-    start = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+    start = torch.ones(0, dtype=torch.complex64, requires_grad=True, device=plain(1).device)
     x = torch.view_as_real(start)
     y = compile(function)(x)
     given = lies(y)
@@ -156,7 +156,7 @@ def _two_of_written_bases(x):
 _OF_WRITTEN = {
     "whole": (_of_a_written_base, lambda x: x.clone().t()),
     "no view": (_of_a_written_base, torch.clone),
-    "part": (_of_a_part, lambda x: torch.cat([x, torch.ones(2, dtype=x.dtype)]).t()),
+    "part": (_of_a_part, lambda x: torch.cat([x, torch.ones(2, dtype=x.dtype, device=x.device)]).t()),
     "two": (_two_of_written_bases, lambda x: x.clone().t()),
 }
 
@@ -170,7 +170,7 @@ def test_the_strides_of_an_empty_tangent_decide_an_error_of_view_as_complex(
 ):
     """What is a view of a written base gives it zeros where it has no elements, whatever its own gradient is."""
 
-    x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+    x = torch.ones(0, dtype=torch.complex64, requires_grad=True, device=plain(1).device)
     out = compile(function)(prepare(x))
     out = out if isinstance(out, tuple) else (out,)
     tangents = [lies(y) for y in out]
@@ -186,9 +186,11 @@ def test_the_strides_of_an_empty_tangent_decide_an_error_of_view_as_complex(
 
 
 _LAZILY = {
-    "expanded": lambda y: torch.ones((), dtype=y.dtype).expand(y.shape),
-    "overlapping": lambda y: torch.ones(sum(y.shape), dtype=y.dtype).as_strided(y.shape, (1,) * y.dim()),
-    "strided": lambda y: torch.ones(*y.shape, 2, dtype=y.dtype)[..., 0],
+    "expanded": lambda y: torch.ones((), dtype=y.dtype, device=y.device).expand(y.shape),
+    "overlapping": lambda y: torch.ones(sum(y.shape), dtype=y.dtype, device=y.device).as_strided(
+        y.shape, (1,) * y.dim()
+    ),
+    "strided": lambda y: torch.ones(*y.shape, 2, dtype=y.dtype, device=y.device)[..., 0],
 }
 
 
@@ -201,7 +203,7 @@ def test_the_strides_of_an_empty_gradient_by_a_conjugated_or_negated_tangent(com
         y = x.unsqueeze(-2).expand(rows, 2, 0).sum(-1) * 2
         return y, y.real
 
-    x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+    x = torch.ones(0, dtype=torch.complex64, requires_grad=True, device=plain(1).device)
     y, part = compile(f)(x)
     given = lazy(lies(y))
     yield torch.autograd.grad([y if given.is_complex() else part], [x], [given])

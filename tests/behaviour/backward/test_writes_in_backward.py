@@ -263,7 +263,7 @@ def test_writing_an_expanded_incoming_gradient_in_the_backward_is_an_error():
     def session(compile):
         x = leaf(3)
         y = compile(f)(x)
-        g = torch.ones(()).expand(3)
+        g = to_device(torch.ones(())).expand(3)
         yield type(attempt_later(lambda: y.backward(g)))
         yield g
 

@@ -13,7 +13,7 @@ import torch
 
 from aotcheck import _torch
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import Raised, attempt, check, given, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import Raised, attempt, check, given, leaf, plain, session, through_dynamo, to_device
 from tests.behaviour.shared import AROUND, ENTRIES, mlp, seeded
 
 
@@ -40,14 +40,14 @@ def test_modes_entered_by_a_refused_dynamo_graph_are_exited(function: Any):
     f = torch.compile(function, backend=backend())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        f(torch.ones(2, 2))
+        f(to_device(torch.ones(2, 2)))
     assert not torch.is_inference_mode_enabled()
-    weight = torch.ones(2, 2, requires_grad=True)
+    weight = torch.ones(2, 2, requires_grad=True, device=plain(1).device)
     assert (weight * 2).requires_grad
     sums = []
     for _ in range(3):
         with torch.autocast("cpu", torch.bfloat16):
-            sums.append((torch.ones(1, 2) @ weight).sum().item())
+            sums.append((to_device(torch.ones(1, 2)) @ weight).sum().item())
         with torch.no_grad():
             weight.mul_(2)
     assert sums == [4.0, 8.0, 16.0]
@@ -125,7 +125,7 @@ def test_autocast_is_off_after_an_error_inside_it(compile):
 
 def _sets_default_dtype(x):
     torch.set_default_dtype(torch.float64)
-    return x * torch.ones(3)
+    return x * torch.ones(3, device=x.device)
 
 
 def _sets_determinism(x):
@@ -158,10 +158,10 @@ def test_a_function_that_changes_global_state_for_good_is_refused(function):
 def _restores_what_it_sets(x):
     torch.set_default_dtype(torch.float64)
     try:
-        y = torch.ones(3)
+        y = torch.ones(3, device=x.device)
     finally:
         torch.set_default_dtype(torch.float32)
-    return x * y, torch.ones(3)
+    return x * y, torch.ones(3, device=x.device)
 
 
 def test_a_function_that_restores_the_default_dtype_it_sets():

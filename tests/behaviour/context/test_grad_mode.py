@@ -93,7 +93,7 @@ def test_deterministic_mode_is_read_on_every_call(compile):
 def test_an_op_that_deterministic_mode_forbids_raises_only_then(compile):
     f = compile(
         lambda x: nn.functional.interpolate(x[None, None], scale_factor=2, mode="bilinear").put(
-            torch.tensor([0, 0]), torch.tensor([1.0, 2.0])
+            torch.tensor([0, 0], device=x.device), torch.tensor([1.0, 2.0], device=x.device)
         )
     )
     try:
@@ -189,7 +189,7 @@ def test_grad_inference_and_autocast_modes_nested_in_any_order(compile, outside,
 @pytest.mark.parametrize("warn_only", [False, True])
 @session
 def test_deterministic_mode_fills_empty_tensors(compile, warn_only):
-    compiled = compile(lambda x: (torch.empty(3), x.new_empty(2), torch.empty_like(x)))
+    compiled = compile(lambda x: (torch.empty(3, device=x.device), x.new_empty(2), torch.empty_like(x)))
     try:
         torch.use_deterministic_algorithms(True, warn_only=warn_only)
         yield compiled(plain(2, 3)), torch.is_deterministic_algorithms_warn_only_enabled()
@@ -202,7 +202,15 @@ def test_deterministic_mode_fills_empty_tensors(compile, warn_only):
 def test_the_default_dtype_decides_the_dtype_of_every_op_that_reads_it(compile, dtype):
     def f(x):
         n = x.int()
-        return n / 2, n.float().mean(), torch.rand(2), torch.full((2,), 1.5), torch.arange(0.0, 2.0), n * 0.5, n.sin()
+        return (
+            n / 2,
+            n.float().mean(),
+            torch.rand(2, device=x.device),
+            torch.full((2,), 1.5, device=x.device),
+            torch.arange(0.0, 2.0, device=x.device),
+            n * 0.5,
+            n.sin(),
+        )
 
     compiled = compile(f)
     for d in (torch.float32, dtype, torch.float32):

@@ -140,7 +140,7 @@ def test_dual_numbers_inside(make):
 
 def test_random_numbers_under_vmap():
     def g(x):
-        return torch.func.vmap(lambda a: a * torch.rand(2), randomness="different")(x)
+        return torch.func.vmap(lambda a: a * torch.rand(2, device=a.device), randomness="different")(x)
 
     check(g, lambda: given(leaf(3, 2)))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session, through_dynamo, to_device
 from tests.behaviour.shared import linear, parameter_gradients, seeded
 
 
@@ -75,7 +75,7 @@ def test_a_backward_in_the_backward_accumulates_into_an_argument(compile, traine
             with torch.enable_grad():
                 y = x @ ctx.w
             y.backward(g, retain_graph=retained)
-            return x.grad, None if returned == "none" else torch.zeros(3, 3)
+            return x.grad, None if returned == "none" else to_device(torch.zeros(3, 3))
 
     f = compile(lambda x, w: Own.apply(x, w).sum())
     for seed in range(2):

@@ -10,7 +10,7 @@ import torch
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, leaf, session
+from tests.behaviour.harness import attempt_later, leaf, session, to_device
 from tests.behaviour.shared import accumulated, again, linear, parameter_gradients
 from tests.behaviour.wrappers import nested, two
 
@@ -62,7 +62,7 @@ def test_a_tensor_in_an_attribute_of_ctx_shows_writes_of_the_caller(compile, wha
             if how == "in place":
                 t.add_(k + 1)
             elif t is x:
-                t.data = torch.full((3,), k + 1.0)
+                t.data = to_device(torch.full((3,), k + 1.0))
         yield attempt_later(lambda: y.sum().backward())
         yield x
 

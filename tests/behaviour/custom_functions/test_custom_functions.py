@@ -10,7 +10,19 @@ import torch
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.custom_functions.common import Saving
 from tests.behaviour.functions import Doubled, Flat, Halves, Same
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    given,
+    leaf,
+    one_of,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.shared import INPUTS
 
 make = one_of(INPUTS)
@@ -258,7 +270,7 @@ def test_a_custom_function_is_applied_to_captured_tensors(compile, apply, where:
         yield y, x, list(module)
 
 
-@pytest.mark.parametrize("where", [lambda op: lambda x: op(x, x), lambda op: partial(op, torch.ones(3))])
+@pytest.mark.parametrize("where", [lambda op: lambda x: op(x, x), lambda op: partial(op, to_device(torch.ones(3)))])
 def test_an_apply_bound_before_aotcheck_was_imported_is_refused(where):
     """As ``Function.apply`` is from torch 2.15 on, where it was bound before aotcheck was imported."""
     op = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Scaled)
@@ -276,8 +288,8 @@ MARKED = {
     "written after": lambda x: Doubled.apply(x).mul_(3),
     "asked for it": lambda x: (Doubled.apply(x), x.grad)[1],
     "asked for it before": lambda x: (x.grad, Doubled.apply(x)),
-    "given one before": lambda x: (setattr(x, "grad", torch.ones(2)), Doubled.apply(x))[1],
-    "given one after": lambda x: (Doubled.apply(x), setattr(x, "grad", torch.ones(2)))[0],
+    "given one before": lambda x: (setattr(x, "grad", torch.ones(2, device=x.device)), Doubled.apply(x))[1],
+    "given one after": lambda x: (Doubled.apply(x), setattr(x, "grad", torch.ones(2, device=x.device)))[0],
     "only written": lambda x: x.mul_(2),
 }
 

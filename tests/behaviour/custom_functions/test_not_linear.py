@@ -322,7 +322,7 @@ class _Draws(torch.autograd.Function):
 def test_a_backward_that_draws_random_numbers_does_so_once(compile):
     torch.manual_seed(0)
     yield from _loss_and_penalty(compile(functools.partial(_in_a_layer, _Draws.apply)))
-    yield torch.rand(2)
+    yield torch.rand(2, device=plain(1).device)
 
 
 @session
@@ -338,7 +338,7 @@ def test_a_backward_that_writes_does_so_once(compile):
             ctx.count.add_(1)
             return g * 3, None
 
-    x, w, v, count = _few(), _few(1), _few(2), torch.zeros(())
+    x, w, v, count = _few(), _few(1), _few(2), to_device(torch.zeros(()))
     loss = compile(lambda x, w, v, count: (Counts.apply(x * w, count) ** 2 * v).sum())(x, w, v, count)
     (g,) = torch.autograd.grad(loss, v, create_graph=True)
     (loss + (g * g).sum()).backward()

@@ -244,7 +244,7 @@ square_of_any = _define("square_of_any(Tensor x) -> Tensor", lambda x: x * x)
         lambda x: (both_(y := x * 2, z := x * 3), y * z)[1],
         lambda x: row(x * 2, 1) * row(x, 0),
         lambda x: row(row(x, 1), 2),
-        lambda x: into(x * 2, out=torch.empty(2, 3)) * x,
+        lambda x: into(x * 2, out=torch.empty(2, 3, device=x.device)) * x,
     ],
 )
 def test_gradients_go_through_a_python_kernel_without_registered_autograd(function):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt_later, leaf, one_of, plain, session, to_device
 from tests.behaviour.shared import OF_THEMSELVES
 
 
@@ -270,12 +270,17 @@ _KEEP_THEIR_RESULTS = {
 }
 
 
+def _invertible(seed):
+    made = torch.randn(4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return to_device(made.add_(torch.eye(4) * 3))
+
+
 @pytest.mark.parametrize("f", _KEEP_THEIR_RESULTS.values(), ids=_KEEP_THEIR_RESULTS)
 @pytest.mark.parametrize("of", [(True, True), (True, False), (False, True)], ids=["both", "first", "second"])
 @session(rtol=1e-6)
 def test_second_derivatives_by_saved_results_that_are_not_returned(compile, f, of):
-    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).add_(torch.eye(4) * 3)
-    y = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64).add_(torch.eye(4) * 3)
+    x = _invertible(1)
+    y = _invertible(2)
     x.requires_grad_(of[0])
     y.requires_grad_(of[1])
     trained = [t for t in (x, y) if t.requires_grad]
@@ -306,8 +311,8 @@ _OTHER_VIEWS_READ_LATER = {
 @pytest.mark.parametrize("of", [(True, True), (True, False), (False, True)], ids=["both", "first", "second"])
 @session(rtol=1e-6)
 def test_higher_derivatives_that_read_other_views_of_what_was_saved(compile, f, of):
-    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).add_(torch.eye(4) * 3)
-    y = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64).add_(torch.eye(4) * 3)
+    x = _invertible(1)
+    y = _invertible(2)
     x.requires_grad_(of[0])
     y.requires_grad_(of[1])
     trained = [t for t in (x, y) if t.requires_grad]

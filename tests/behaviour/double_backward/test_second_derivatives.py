@@ -83,8 +83,10 @@ def test_a_second_derivative_by_a_write_to_an_empty_unfolded_view(compile, grad)
         y.unfold(0, 2, 1).square_()
         return y
 
-    x = torch.zeros(3, 0, requires_grad=True)
-    (first,) = torch.autograd.grad(compile(f)(x), x, torch.ones(3, 0, requires_grad=grad), create_graph=True)
+    x = torch.zeros(3, 0, requires_grad=True, device=plain(1).device)
+    (first,) = torch.autograd.grad(
+        compile(f)(x), x, torch.ones(3, 0, requires_grad=grad, device=plain(1).device), create_graph=True
+    )
     yield first
     if first.requires_grad:
         yield torch.autograd.grad(first.sum(), x, allow_unused=True)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tests.behaviour.entry_points.common import Places
-from tests.behaviour.harness import attempt, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt, check, given, leaf, plain, session, to_device
 from tests.behaviour.shared import _Object, _only_appended_to, _other, _Slots
 
 
@@ -304,7 +304,7 @@ def test_an_error_after_an_append_to_a_captured_list_appends_once(compile):
 
 
 def _of_a_list():
-    parts = [torch.ones(3)]
+    parts = [to_device(torch.ones(3))]
 
     def change():
         nonlocal parts
@@ -314,22 +314,22 @@ def _of_a_list():
 
 
 def _of_a_tuple_in_a_dict():
-    parts = {"k": (1, torch.ones(3))}
+    parts = {"k": (1, to_device(torch.ones(3)))}
     return (lambda x: x * parts["k"][1]), lambda: parts.update(k=(1, _other()))
 
 
 def _of_an_object():
-    o = _Object(a=_Object(parts=[{"w": torch.ones(3)}]))
+    o = _Object(a=_Object(parts=[{"w": to_device(torch.ones(3))}]))
     return (lambda x: x * o.a.parts[0]["w"]), lambda: setattr(o.a, "parts", [{"w": _other()}])
 
 
 def _of_a_deque():
-    parts = collections.deque([torch.ones(3), torch.ones(3)], maxlen=2)
+    parts = collections.deque([to_device(torch.ones(3)), to_device(torch.ones(3))], maxlen=2)
     return (lambda x: x * parts[-1]), lambda: parts.append(_other())
 
 
 def _of_a_method():
-    o = _Object(state=(torch.ones(3), torch.ones(3)))
+    o = _Object(state=(to_device(torch.ones(3)), to_device(torch.ones(3))))
 
     def step(self, x):
         return x * self.state[0]

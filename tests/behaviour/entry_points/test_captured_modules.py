@@ -75,7 +75,7 @@ def test_the_training_flag_of_a_captured_module_is_read_on_every_call(compile, r
     for trains in (True, False, True, False, False):
         net.train(trains)
         torch.manual_seed(0)
-        yield f(x), list(net.buffers()), torch.rand(1)
+        yield f(x), list(net.buffers()), torch.rand(1, device=x.device)
 
 
 _in_globals = nn.Dropout(0.5)

@@ -13,7 +13,7 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.entry_points.common import Holder, Places
-from tests.behaviour.harness import attempt, leaf, plain, session
+from tests.behaviour.harness import attempt, leaf, plain, session, to_device
 from tests.behaviour.shared import Cache, _Object
 
 
@@ -338,7 +338,7 @@ def test_captured_objects_that_are_replaced_are_not_kept_alive():
     holder = _Object(what=[])
     references = []
     for _ in range(3):
-        item = _Object(big=torch.ones(3))
+        item = _Object(big=to_device(torch.ones(3)))
         references += [weakref.ref(item), weakref.ref(item.big)]
         holder.what = Slotted((item, [item.big]))
         compiled(plain(3))

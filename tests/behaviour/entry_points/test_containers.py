@@ -7,7 +7,7 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from tests.behaviour.harness import check, given, leaf, plain, session
+from tests.behaviour.harness import check, given, leaf, plain, session, to_device
 
 
 def test_an_entry_written_into_a_dict_argument_reaches_the_caller():
@@ -47,7 +47,7 @@ def test_an_element_appended_to_a_list_argument_reaches_the_caller():
 @session
 def test_a_view_appended_to_a_list_argument_has_the_whole_storage_of_its_base(compile, kind: str):
     def f(xs):
-        whole = torch.full((4,), 2.0)
+        whole = to_device(torch.full((4,), 2.0))
         part = whole[2:] if kind == "part" else whole.chunk(2)[0] if kind == "swapped" else whole.resize_(2)
         whole.zero_() if kind == "shrunk" else whole[:1].zero_()
         if kind == "swapped":
@@ -61,5 +61,5 @@ def test_a_view_appended_to_a_list_argument_has_the_whole_storage_of_its_base(co
         xs = [plain(3)]
         compiled(xs)
         storage = xs[-1].untyped_storage()
-        whole = torch.empty(0).set_(storage, 0, (storage.nbytes() // 4,), (1,))
+        whole = to_device(torch.empty(0)).set_(storage, 0, (storage.nbytes() // 4,), (1,))
         yield xs, whole if kind != "shrunk" else storage.nbytes()

@@ -150,10 +150,10 @@ def test_tensors_that_a_module_appends_to_its_list_persist(compile):
 class _Kept(nn.Module):
     def __init__(self):
         super().__init__()
-        self.several = [torch.ones(3), torch.ones(3)]
-        self.pair = (torch.ones(3), 1)
-        self.by_name = {"of": {"w": torch.ones(3)}}
-        self.object = _Object(parts=(1, torch.ones(3)))
+        self.several = [to_device(torch.ones(3)), to_device(torch.ones(3))]
+        self.pair = (to_device(torch.ones(3)), 1)
+        self.by_name = {"of": {"w": to_device(torch.ones(3))}}
+        self.object = _Object(parts=(1, to_device(torch.ones(3))))
 
     def forward(self, x):
         of = self.by_name["of"]["w"]
@@ -294,7 +294,7 @@ class _ActNorm(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shift, self.is_set = nn.Parameter(torch.zeros(4)), False
+        self.shift, self.is_set = nn.Parameter(to_device(torch.zeros(4))), False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.is_set:
@@ -309,7 +309,7 @@ class _Rotary(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.longest, self.cos = 0, torch.empty(0)
+        self.longest, self.cos = 0, to_device(torch.empty(0))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if len(x) > self.longest:
@@ -325,7 +325,7 @@ class _Queue(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("queue", torch.zeros(6, 4))
+        self.register_buffer("queue", to_device(torch.zeros(6, 4)))
         self.place, self.places = 0, [0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -373,7 +373,7 @@ class _Every(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("written", torch.zeros(3))
+        self.register_buffer("written", to_device(torch.zeros(3)))
         self.step = 0
 
     def forward(self, x):

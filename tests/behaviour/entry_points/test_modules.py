@@ -88,8 +88,8 @@ class Counting(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(3, 3)
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("seen", torch.zeros(3))
+        self.register_buffer("calls", to_device(torch.zeros((), dtype=torch.int64)))
+        self.register_buffer("seen", to_device(torch.zeros(3)))
 
     def forward(self, x):
         self.calls += 1

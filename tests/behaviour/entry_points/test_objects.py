@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt, leaf, plain, session
+from tests.behaviour.harness import attempt, leaf, plain, session, to_device
 from tests.behaviour.shared import Item, seeded, state
 
 
@@ -123,7 +123,7 @@ CHANGES = {
     "nothing": lambda net: None,
     "eval": lambda net: net.eval(),
     "probability": lambda net: setattr(net[1], "p", 0.25),
-    "a parameter": lambda net: setattr(net[0], "weight", nn.Parameter(torch.ones(4, 3))),
+    "a parameter": lambda net: setattr(net[0], "weight", nn.Parameter(to_device(torch.ones(4, 3)))),
     "what a parameter holds": _write,
     "a layer": lambda net: net.__setitem__(1, nn.Tanh()),
     "a hook": lambda net: net[0].register_forward_hook(lambda module, args, out: out * 5),
@@ -196,7 +196,7 @@ def test_a_module_passed_to_a_compiled_module_is_differentiated(compile):
 
 class _Scale:
     def __init__(self):
-        self.factor, self.w, self.calls = 2, torch.ones(3), 0
+        self.factor, self.w, self.calls = 2, to_device(torch.ones(3)), 0
 
     def __call__(self, x):
         self.calls += 1

@@ -63,7 +63,7 @@ def test_optimizer_state_is_found_by_parameters_that_are_passed(compile, kind, r
 @session
 def test_optimizer_state_in_a_default_dictionary_persists(compile):
     state: Any = collections.defaultdict(dict)
-    params = [torch.ones(2), torch.ones(3)]
+    params = [to_device(torch.ones(2)), to_device(torch.ones(3))]
 
     def step(params, grads):
         for p, g in zip(params, grads, strict=True):
@@ -75,7 +75,7 @@ def test_optimizer_state_in_a_default_dictionary_persists(compile):
 
     compiled = compile(step)
     for _ in range(3):
-        compiled(params, [torch.ones(2), torch.ones(3)])
+        compiled(params, [to_device(torch.ones(2)), to_device(torch.ones(3))])
         yield params, _places(state, *params), list(state.values())
 
 

@@ -102,7 +102,7 @@ class CountingMLP(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(10, 16), nn.GELU(), nn.Linear(16, 4))
-        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("calls", to_device(torch.zeros(())))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
@@ -272,7 +272,7 @@ def test_truncated_backpropagation_with_a_written_state_buffer_is_as_in_eager(wi
         def __init__(self) -> None:
             super().__init__()
             self.cell = nn.GRUCell(3, 4)
-            self.register_buffer("hidden", torch.zeros(5, 4))
+            self.register_buffer("hidden", to_device(torch.zeros(5, 4)))
 
         def forward(self, xs: torch.Tensor) -> torch.Tensor:
             h, out = self.hidden.clone(), []
@@ -330,8 +330,8 @@ def test_moving_averages_written_by_the_forward_are_trained_with(compile: Compil
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 4)
-            self.register_buffer("mean", torch.zeros(4))
-            self.register_buffer("shadow", torch.zeros(4, 4))
+            self.register_buffer("mean", to_device(torch.zeros(4)))
+            self.register_buffer("shadow", to_device(torch.zeros(4, 4)))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.linear(x)

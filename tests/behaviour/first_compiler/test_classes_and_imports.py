@@ -227,7 +227,7 @@ class _Net(nn.Module):
 class _Trainer:
     def __init__(self):
         self.algorithm = _Object(agent=_Object(net=_Net()))
-        self.options = {"a": {"b": [torch.ones(3)]}}
+        self.options = {"a": {"b": [to_device(torch.ones(3))]}}
 
     def step(self, x):
         return self.algorithm.agent.net(x) * self.options["a"]["b"][0]
@@ -245,7 +245,7 @@ class _Part:
 
 def _slotted() -> _Slotted:
     slotted = _Slotted()
-    slotted.net, slotted.w = _Net(), torch.ones(3)
+    slotted.net, slotted.w = _Net(), to_device(torch.ones(3))
     return slotted
 
 

@@ -83,7 +83,7 @@ def of_an_object_in_an_object():
 def of_defaults():
     def f(x, seen=[], *, memo={}):  # noqa: B006  # a default that is written is what this is about
         if "t" not in memo:
-            memo["t"] = torch.arange(3.0)
+            memo["t"] = torch.arange(3.0, device=x.device)
         seen.append(x * memo["t"])
         return seen[-1]
 
@@ -93,7 +93,7 @@ def of_defaults():
 def of_a_function():
     def helper(x):
         if not hasattr(helper, "cache"):
-            helper.cache = torch.arange(3.0)
+            helper.cache = torch.arange(3.0, device=x.device)
         helper.calls = getattr(helper, "calls", 0) + 1
         return x * helper.cache
 
@@ -118,7 +118,7 @@ def of_a_class():
     class Own(Cache):
         pass
 
-    return lambda x: x * Own.table(), lambda: Own.made
+    return lambda x: x * Own.table(x.device), lambda: Own.made
 
 
 def of_slots():
@@ -203,18 +203,18 @@ def test_tensors_added_to_a_captured_set_persist(compile):
 
 
 @functools.lru_cache
-def _positions(n: int) -> torch.Tensor:
-    return torch.arange(n) * 2.0
+def _positions(n: int, device: torch.device) -> torch.Tensor:
+    return torch.arange(n, device=device) * 2.0
 
 
 def test_an_lru_cache_keeps_real_tensors_and_no_replicas():
     def session(compile):
         _positions.cache_clear()
-        compiled = compile(lambda x: x + _positions(len(x)))
+        compiled = compile(lambda x: x + _positions(len(x), x.device))
         for n in (3, 3, 4):
             yield compiled(plain(n))
         _positions.cache_clear()
 
     check_session(session)
-    aotcheck.aot_function(lambda x: x + _positions(len(x)))(plain(5))
-    assert _positions(5).tolist() == [0, 2, 4, 6, 8]
+    aotcheck.aot_function(lambda x: x + _positions(len(x), x.device))(plain(5))
+    assert _positions(5, plain(1).device).tolist() == [0, 2, 4, 6, 8]

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check_session, plain, session
+from tests.behaviour.harness import attempt, check_session, plain, session, to_device
 
 
 @session
@@ -132,7 +132,7 @@ _LOCAL = threading.local()
 
 
 def _of_a_thread():
-    _LOCAL.factor, _LOCAL.w = 2, torch.ones(3)
+    _LOCAL.factor, _LOCAL.w = 2, to_device(torch.ones(3))
 
     def change():
         _LOCAL.factor = 5

@@ -216,7 +216,7 @@ def _around():
         "a descriptor": (lambda x: described.doubled * x, lambda v: setattr(described, "behind_a_descriptor", v)),
         "an array": (lambda x: x * float(array[0]), lambda v: array.__setitem__(0, v)),
         "an array that is a tensor": (
-            lambda x: x * torch.tensor(array, dtype=torch.float32)[0],
+            lambda x: x * torch.tensor(array, dtype=torch.float32, device=x.device)[0],
             lambda v: array.__setitem__(0, v),
         ),
         "bytes": (lambda x: x * raw[0], lambda v: raw.__setitem__(0, v)),

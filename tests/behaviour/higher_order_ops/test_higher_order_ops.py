@@ -28,7 +28,9 @@ def scanned(x):
 
 
 def looped(x):
-    return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.zeros((), dtype=torch.int64), x))
+    return while_loop(
+        lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.zeros((), dtype=torch.int64, device=x.device), x)
+    )
 
 
 def associated(x):
@@ -60,7 +62,7 @@ NAMES = {
 def test_a_higher_order_op_is_refused_by_name_before_anything_is_written(function, make):
     def f(x, y):
         y.add_(1)
-        y.mul_(torch.rand(3))
+        y.mul_(torch.rand(3, device=x.device))
         return function(x)
 
     x, y, state = make(2, 3), plain(3, seed=1), torch.get_rng_state()

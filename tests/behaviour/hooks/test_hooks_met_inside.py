@@ -48,7 +48,7 @@ def test_a_hook_on_an_argument_called_in_another_order_or_with_a_history_is_refu
 def test_a_hook_inside_is_called_once_by_a_backward_into_the_callers_graph(way, registered):
     def write(x):
         if way == "detached":
-            x.detach().copy_(torch.ones(3))
+            x.detach().copy_(torch.ones(3, device=x.device))
         elif way == "data":
             x.data.mul_(2)
         elif way == "under no_grad":

@@ -6,8 +6,20 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import (
+    Raised,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    given,
+    leaf,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.hooks.common import _grad
+from tests.behaviour.shared import asserted
 
 
 @session
@@ -327,6 +339,7 @@ def test_retain_grad_inside_of_a_view_whose_base_is_then_written(compile, source
     yield v.grad, root.grad
 
 
+@asserted
 @session
 def test_grad_inside_of_an_argument_that_retains_grad_in_a_call_that_raises(compile):
     def f(x, index):
@@ -336,8 +349,8 @@ def test_grad_inside_of_an_argument_that_retains_grad_in_a_call_that_raises(comp
     compiled = compile(f)
     x = leaf(3) * 2
     x.retain_grad()
-    yield attempt(lambda: compiled(x, torch.tensor([1]))), x.grad
-    yield attempt(lambda: compiled(x, torch.tensor([7]))), x.grad
+    yield attempt(lambda: compiled(x, to_device(torch.tensor([1])))), x.grad
+    yield attempt(lambda: compiled(x, to_device(torch.tensor([7])))), x.grad
 
 
 @pytest.mark.parametrize("order", ["before", "after"])

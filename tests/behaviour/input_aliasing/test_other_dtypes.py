@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session, to_device
 from tests.behaviour.input_aliasing.common import BODIES, _double_first, _return_aliases, _write_both, _write_second
 
 
@@ -74,25 +74,27 @@ def test_an_as_strided_element_is_written_through_its_real_part(stride):
 @pytest.mark.parametrize("inside", [False, True])
 def test_bytes_of_bools_that_are_neither_zero_nor_one(inside):
     def f(x):
-        y = torch.ones(3, dtype=torch.bool) if inside else x
+        y = torch.ones(3, dtype=torch.bool, device=x.device) if inside else x
         view = y.view(torch.uint8)
         view.neg_()
         return view, y.view(torch.uint8)[1:], x
 
-    check(f, lambda: given(torch.ones(3, dtype=torch.bool)))
+    check(f, lambda: given(to_device(torch.ones(3, dtype=torch.bool))))
 
 
 @pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("write", [lambda t: t.zero_(), lambda t: t.copy_(torch.ones(1)), lambda t: t.add_(1)])
+@pytest.mark.parametrize(
+    "write", [lambda t: t.zero_(), lambda t: t.copy_(torch.ones(1, device=t.device)), lambda t: t.add_(1)]
+)
 @session
 def test_a_single_element_of_an_expanded_complex_tensor_is_read_as_real(compile, write, trained: bool):
     def f(x, y, z):
         write(y[1:])
         z.copy_(x)
 
-    memory = torch.full((), 3, dtype=torch.complex64)
+    memory = to_device(torch.full((), 3, dtype=torch.complex64))
     part = memory.real.requires_grad_(trained)
-    z = torch.zeros(())
+    z = to_device(torch.zeros(()))
     compile(f)(part, memory.expand(2), z)
     yield memory, z, part
 
@@ -129,8 +131,10 @@ WRITES = {
     "copied": lambda z: z.copy_(z.flip(0) * 2),
     "first": lambda z: z[:1].add_(1),
     "second": lambda z: z[1].mul_(2),
-    "diagonal": lambda z: z.view(2, 1).diagonal().copy_(torch.ones(1, dtype=z.dtype)),
-    "indexed": lambda z: z.index_put_((torch.tensor([0]),), torch.ones(1, dtype=z.dtype)),
+    "diagonal": lambda z: z.view(2, 1).diagonal().copy_(torch.ones(1, dtype=z.dtype, device=z.device)),
+    "indexed": lambda z: z.index_put_(
+        (torch.tensor([0], device=z.device),), torch.ones(1, dtype=z.dtype, device=z.device)
+    ),
 }
 
 

@@ -89,7 +89,7 @@ def test_the_grad_fn_of_a_view_that_the_caller_wrote_before_the_call(make, used,
     def f(x):
         if hidden:
             x.detach().mul_(2)
-        x.data = torch.ones(*data)
+        x.data = torch.ones(*data, device=x.device)
         return [x * 2] if used else []
 
     def written():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, backward, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import Given, attempt, backward, check, given, leaf, non_leaf, plain, session, to_device
 
 _FACTORIES = {
     "arange": lambda x: torch.arange(3, out=x),
@@ -37,7 +37,7 @@ def test_factories_with_out_write_and_resize_an_argument(compile, function: Any,
         x = plain(*shape)
         alias = x.view(-1) if x.numel() else x
         out = f(x)
-        yield out is x, out, alias, torch.rand(1)
+        yield out is x, out, alias, torch.rand(1, device=x.device)
 
 
 @session
@@ -46,7 +46,7 @@ def test_masked_fill_of_a_bool_tensor_with_a_complex_number(compile):
         mask = torch.logical_not(x)
         return mask.masked_fill_(mask, complex(1.0, 2.0))
 
-    for x in (plain(3), torch.zeros(3)):
+    for x in (plain(3), to_device(torch.zeros(3))):
         yield compile(f)(x)
 
 

@@ -19,7 +19,7 @@ def test_an_argument_detached_twice_around_a_leaf_is_refused_and_untouched():
         x.detach_()
         return y
 
-    x = torch.ones(2, requires_grad=True).clone()
+    x = torch.ones(2, requires_grad=True, device=plain(1).device).clone()
     with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
         aotcheck.aot_function(f)(x)
     assert not x.is_leaf

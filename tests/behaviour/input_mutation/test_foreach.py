@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.shared import written_at_once
 
 
+@written_at_once
 @pytest.mark.parametrize("given_twice", ["view", "base", "view and base"])
 @session
 def test_foreach_writes_a_list_with_the_base_or_the_view_twice(compile, given_twice: str):
@@ -25,6 +27,7 @@ def test_foreach_writes_a_list_with_the_base_or_the_view_twice(compile, given_tw
         yield torch.autograd.grad([y.sum()], [source], retain_graph=True)
 
 
+@written_at_once
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[0], lambda x: x.view(4)], ids=["t", "row", "view"])
 @pytest.mark.parametrize("write", [torch._foreach_sin_, lambda ts: torch._foreach_mul_(ts, 3)], ids=["sin", "mul"])
 @session
@@ -45,6 +48,7 @@ def test_foreach_writes_a_list_of_equal_views(compile, view, write):
                 yield torch.autograd.grad([y.sum()], [of], retain_graph=True, allow_unused=True)
 
 
+@written_at_once
 @session
 def test_foreach_writes_a_list_with_a_real_part_twice(compile):
     def f(x, part):
@@ -61,6 +65,7 @@ def test_foreach_writes_a_list_with_a_real_part_twice(compile):
         yield out, torch.autograd.grad(out, [source, x, part], grads, retain_graph=True)
 
 
+@written_at_once
 def test_foreach_writes_a_list_with_an_intermediate_twice():
     def f(x):
         y = x * 3
@@ -71,6 +76,7 @@ def test_foreach_writes_a_list_with_an_intermediate_twice():
     check(f, lambda: given(leaf(4)), backward=[1])
 
 
+@written_at_once
 @pytest.mark.parametrize("reshape", [lambda x: None, lambda x: x.t_(), lambda x: x.unsqueeze_(0)])
 @session
 def test_foreach_writes_a_view_twice_whose_base_was_reshaped_in_place(compile, reshape):
@@ -112,6 +118,7 @@ def test_foreach_and_out_variants_write_inputs():
     check(f, lambda: given(plain(3), plain(3, seed=1), plain(3, seed=2)))
 
 
+@written_at_once
 def test_foreach_with_the_same_tensor_twice():
     def f(x, y):
         torch._foreach_mul_([x, y, x], 2)
@@ -121,6 +128,7 @@ def test_foreach_with_the_same_tensor_twice():
     check(f, lambda: given(plain(3), plain(3, seed=1)))
 
 
+@written_at_once
 def test_foreach_with_the_same_tensor_twice_and_a_gradient():
     def f(x, w):
         y = x * w
@@ -130,6 +138,7 @@ def test_foreach_with_the_same_tensor_twice_and_a_gradient():
     check(f, lambda: given(leaf(3), leaf(3, seed=1)))
 
 
+@written_at_once
 @pytest.mark.parametrize("grad", [False, True], ids=["plain", "with grad"])
 def test_foreach_over_overlapping_views(grad: bool):
     def f(x):
@@ -141,6 +150,7 @@ def test_foreach_over_overlapping_views(grad: bool):
     check(f, lambda: given(leaf(4) if grad else plain(4)))
 
 
+@written_at_once
 def test_foreach_over_inputs_that_overlap():
     def f(x, y):
         torch._foreach_add_([x, y], 1)
@@ -166,6 +176,7 @@ def test_foreach_over_views_of_a_base_that_requires_grad():
     check(f, make)
 
 
+@written_at_once
 def test_foreach_copies_between_inputs():
     def f(x, y):
         torch._foreach_copy_([x, y], [y, x])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session, to_device
 from tests.behaviour.shared import CHANGES
 
 
@@ -154,7 +154,7 @@ def test_a_view_of_a_view_is_reshaped_after_the_base_was_reshaped(compile, view,
     x = view(whole)
     v = compile(f)(x, whole)
     yield v, x, whole
-    weights = torch.arange(1.0, v.numel() + 1).view(v.shape)
+    weights = to_device(torch.arange(1.0, v.numel() + 1)).view(v.shape)
     for t in (v, whole, x):
         sums = (v * weights).abs().square().sum()
         found = attempt_later(
@@ -184,7 +184,7 @@ def test_a_view_of_a_view_keeps_its_history_when_it_is_reshaped_in_place(compile
         made.unsqueeze_(0)
         return made
 
-    root = torch.zeros(2, count, dtype=torch.complex64, requires_grad=True)
+    root = torch.zeros(2, count, dtype=torch.complex64, requires_grad=True, device=plain(1).device)
     made = compile(function)(root.clone())
     yield root, made
     given = torch.ones_like(made).requires_grad_()

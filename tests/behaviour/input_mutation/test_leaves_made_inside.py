@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session, to_device
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["before", "before and after"])
@@ -97,7 +97,9 @@ def test_a_leaf_made_inside_stops_requiring_grad(compile, make, again):
     yield v, v.grad
 
 
-@pytest.mark.parametrize("out", [torch.zeros_like, lambda v: torch.zeros_like(v)[1:], lambda v: torch.zeros(2, 2)])
+@pytest.mark.parametrize(
+    "out", [torch.zeros_like, lambda v: torch.zeros_like(v)[1:], lambda v: torch.zeros(2, 2, device=v.device)]
+)
 def test_requires_grad_of_a_no_grad_view_in_a_function_that_writes_an_out(out):
     def function(x):
         base = x * 2
@@ -145,7 +147,7 @@ def put_into_an_argument(w, y):
 LEAVES = {
     "detached": lambda x: x.detach().requires_grad_(),
     "copied": lambda x: x.detach().clone().requires_grad_(),
-    "made": lambda x: torch.ones(3, requires_grad=True),
+    "made": lambda x: torch.ones(3, requires_grad=True, device=x.device),
 }
 
 
@@ -170,7 +172,7 @@ def test_a_backward_accumulates_into_the_returned_grad_of_a_leaf_made_inside(com
 def test_autograd_grad_does_not_accumulate_into_a_leaf_made_inside(compile):
     x, y = plain(3), leaf(3, seed=1)
     out = compile(lambda x, y: accumulated(x.detach().requires_grad_(), y))(x, y)
-    yield torch.autograd.grad(out, y, torch.ones(3), create_graph=True), out, y.grad
+    yield torch.autograd.grad(out, y, to_device(torch.ones(3)), create_graph=True), out, y.grad
 
 
 @session

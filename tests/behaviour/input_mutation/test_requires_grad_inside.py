@@ -6,7 +6,19 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same
-from tests.behaviour.harness import Given, Raised, attempt, attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import (
+    Given,
+    Raised,
+    attempt,
+    attempt_later,
+    check,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.input_mutation.common import leaf_that_is_a_view
 from tests.behaviour.shared import GRAD_MODES, VIEWS, leafness
 
@@ -274,7 +286,7 @@ def test_requires_grad_of_the_real_part_of_a_leaf_that_the_caller_writes(compile
         return (v.detach(),)
 
     for written in (lambda v: v.add_(1), lambda v: v.data.add_(1)):
-        x = torch.zeros(3, dtype=torch.complex64).t().requires_grad_()
+        x = to_device(torch.zeros(3, dtype=torch.complex64)).t().requires_grad_()
         with GRAD_MODES[ambient]():
             results = compile(function)(x)
         with torch.no_grad():
@@ -294,7 +306,9 @@ TOLD += [(kind, told) for kind in ("a view", "a part") for told in ("before it i
 def test_requires_grad_of_a_view_argument_that_requires_grad_already(compile, kind, told):
     def make():
         if kind in ("a row", "values"):
-            ragged = torch.nested.nested_tensor_from_jagged(plain(4, 2), torch.tensor([0, 2, 4])).requires_grad_()
+            ragged = torch.nested.nested_tensor_from_jagged(
+                plain(4, 2), to_device(torch.tensor([0, 2, 4]))
+            ).requires_grad_()
             return ragged, ragged[0] if kind == "a row" else ragged.values()
         base = plain(4, 2).t().requires_grad_()
         return base, base[0] if kind == "a view" else base.split(1)[0]
@@ -334,7 +348,7 @@ def test_requires_grad_of_a_view_argument_that_requires_grad_already(compile, ki
 
 
 def made_inside(x, y):
-    made = torch.ones(2) * 2
+    made = torch.ones(2, device=x.device) * 2
     out = x * made
     made.requires_grad_()
     return out, made
@@ -376,7 +390,7 @@ def told_twice(x, y):
 def other_data(x, y):
     made = y.clone()
     out = x * made
-    made.data = torch.full((2,), 3.0)
+    made.data = torch.full((2,), 3.0, device=x.device)
     made.requires_grad_()
     return out, made
 

@@ -273,7 +273,7 @@ def test_a_saved_argument_whose_data_is_assigned_before_and_after(compile, then,
 
 
 def _by_data(x, y):
-    v = torch.ones(3)
+    v = torch.ones(3, device=x.device)
     z = x * v
     v.data.mul_(z.detach())
     return z
@@ -287,7 +287,7 @@ def _by_a_detached_alias(x, y):
 
 
 def _by_running_statistics(x, y):
-    v = torch.ones(3)
+    v = torch.ones(3, device=x.device)
     z = x.view(1, 3) * v
     torch.nn.functional.batch_norm(z.repeat(2, 1), v, y, training=True)
     return z
@@ -313,7 +313,7 @@ def _data_and_itself(x, w):
 
 
 def _set_to_its_memory(x, w):
-    y = torch.empty(0)
+    y = torch.empty(0, device=x.device)
     y.set_(x.detach())
     return y * w
 
@@ -364,7 +364,7 @@ def test_a_saved_argument_whose_data_became_a_result_that_the_caller_writes(comp
 def test_a_saved_argument_of_another_shape_at_backward_is_the_kernels_error(compile, f, shape):
     def moved(x):
         y = f(x)
-        x.data = torch.ones(shape)
+        x.data = torch.ones(shape, device=x.device)
         return y
 
     x = leaf(2, 2)
@@ -373,7 +373,7 @@ def test_a_saved_argument_of_another_shape_at_backward_is_the_kernels_error(comp
 
 
 def _index_written(v, x):
-    index = torch.zeros(3, dtype=torch.long)
+    index = torch.zeros(3, dtype=torch.long, device=v.device)
     y = torch.gather(v, 0, index).copy_(x)
     index.zero_()
     return y

@@ -265,10 +265,10 @@ MADE = {
 }
 
 ARGUMENTS = {
-    "a leaf": lambda w: (torch.ones(2, 2),),
+    "a leaf": lambda w: (torch.ones(2, 2, device=w.device),),
     "no leaf": lambda w: (w.clone(),),
     "detached of a leaf": lambda w: (w.detach(),),
-    "a view": lambda w: (torch.ones(2, 2).view(2, 2),),
+    "a view": lambda w: (torch.ones(2, 2, device=w.device).view(2, 2),),
 }
 
 

@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt_later, backward, check, given, leaf, plain, session, to_device
 from tests.behaviour.shared import gradients
 from tests.behaviour.wrappers import nested, two
 
@@ -77,7 +77,7 @@ def test_a_saved_argument_written_through_an_alias_with_its_own_version_counter(
     """Another tensor on the same storage counts writes by itself: eager's backward reads what is there then."""
 
     x, y = plain(3), leaf(1)
-    other = torch.empty(0).set_(x.untyped_storage(), 0, (3,), (1,))
+    other = to_device(torch.empty(0)).set_(x.untyped_storage(), 0, (3,), (1,))
     outputs = compile(f)(x, y)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     backward(outputs, retain_graph=True)
@@ -178,7 +178,7 @@ def _written_running_result(x, y):
 
 
 def _written_argument(x, y):
-    return (torch.gather(x, 0, torch.tensor([0, 0])),)
+    return (torch.gather(x, 0, torch.tensor([0, 0], device=x.device)),)
 
 
 def _written_for_one_of_two(x, y):
@@ -250,7 +250,7 @@ def test_a_saved_result_of_matmul_with_a_vector_must_not_be_written(compile, siz
     """As ``matmul`` does with what it gives for a vector."""
 
     x = leaf(1)
-    y, v = compile(lambda x: (lambda v: (v.sin(), v))(torch.matmul(x, torch.ones(1, size))))(x)
+    y, v = compile(lambda x: (lambda v: (v.sin(), v))(torch.matmul(x, torch.ones(1, size, device=x.device))))(x)
     with torch.no_grad():
         v.add_(1)
     yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))

@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, one_of, plain, session
+from tests.behaviour.harness import (
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    one_of,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -19,7 +30,7 @@ def test_the_offset_of_an_empty_part_of_a_clone_with_gaps(start, beside):
         y = x.clone()
         return (y.narrow(0, start, 0), y) if beside else y.narrow(0, start, 0)
 
-    check(f, lambda: given(torch.ones(1).as_strided((1,), (2,))))
+    check(f, lambda: given(to_device(torch.ones(1)).as_strided((1,), (2,))))
 
 
 def test_the_offset_of_an_empty_part_that_out_resizes():
@@ -29,7 +40,7 @@ def test_the_offset_of_an_empty_part_that_out_resizes():
         torch.mul(x, 2, out=part)
         return part
 
-    check(f, lambda: given(torch.ones(2).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
+    check(f, lambda: given(to_device(torch.ones(2)).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +63,7 @@ def test_the_offset_of_an_empty_part_of_a_like_tensor_that_is_overwritten(like, 
         torch.cumsum(x, 0, out=y)
         return [y.narrow(d, 1, 0) for d in range(y.dim())]
 
-    check(f, lambda: given(torch.ones(20).as_strided(*geometry)), compile=aotcheck.aot_function)
+    check(f, lambda: given(to_device(torch.ones(20)).as_strided(*geometry)), compile=aotcheck.aot_function)
 
 
 def test_returned_parts_of_two_dtypes_none_of_which_starts_at_offset_zero():

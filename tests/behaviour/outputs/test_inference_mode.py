@@ -9,7 +9,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import (
+    Raised,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    given,
+    leaf,
+    plain,
+    session,
+    to_device,
+)
 
 
 @pytest.mark.parametrize("classes", [3, 5])
@@ -18,7 +29,7 @@ def test_one_hot_called_in_inference_mode_is_as_in_eager(compile, classes: int):
     f = compile(lambda i: F.one_hot(i + 0, classes))
     for values in ([0, 2], [1, 1]):
         with torch.inference_mode():
-            out = f(torch.tensor(values))
+            out = f(to_device(torch.tensor(values)))
         yield out, out.is_inference()
 
 

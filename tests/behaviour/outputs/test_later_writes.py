@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, differentiable, leaf, one_of, plain, session, write
+from tests.behaviour.harness import (
+    Raised,
+    attempt_later,
+    backward,
+    differentiable,
+    leaf,
+    one_of,
+    plain,
+    session,
+    to_device,
+    write,
+)
 from tests.behaviour.shared import GRAD_MODES, KINDS_OF_VIEWS, leafness, quietly
 
 
@@ -151,7 +162,7 @@ def test_a_returned_view_whose_base_gets_a_history_from_the_caller(compile, ambi
 
 
 def _widens(v):
-    wider = torch.ones(v.numel() + 9)
+    wider = torch.ones(v.numel() + 9, device=v.device)
     with torch.no_grad():
         torch.add(wider, wider, out=v)
     return _writes(v)
@@ -169,7 +180,7 @@ CALLERS = {
     "writes a view of it": lambda v: (_writes(v.unsqueeze(0)), v.grad_fn is None, v.requires_grad),
     "gives it another size": _widens,
     "reshapes and writes it": lambda v: _writes(v.unsqueeze_(0)),
-    "gives it other data": lambda v: (setattr(v, "data", torch.ones(9)), _writes(v)),
+    "gives it other data": lambda v: (setattr(v, "data", torch.ones(9, device=v.device)), _writes(v)),
     "cuts it off": lambda v: v.detach_(),
     "tells it to require grad": lambda v: _writes(v.requires_grad_()),
 }
@@ -268,14 +279,14 @@ WRITES = {
 
 LATER = {
     "nothing": lambda x, v: None,
-    "other data": lambda x, v: setattr(v, "data", torch.ones(7, dtype=v.dtype)),
+    "other data": lambda x, v: setattr(v, "data", torch.ones(7, dtype=v.dtype, device=x.device)),
     "the base's data": lambda x, v: setattr(v, "data", x.detach()),
     "a look under no_grad": lambda x, v: quietly(lambda: v.grad_fn),
     "the base is transposed": lambda x, v: quietly(lambda: x.t_()),
     "the base is written": lambda x, v: x.mul_(2),
     "it is written": lambda x, v: v.mul_(2),
     "the base is cut": lambda x, v: x.detach_(),
-    "the base goes elsewhere": lambda x, v: quietly(lambda: x.set_(torch.ones(5, dtype=x.dtype))),
+    "the base goes elsewhere": lambda x, v: quietly(lambda: x.set_(to_device(torch.ones(5, dtype=x.dtype)))),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, one_of, plain, session, to_device
 from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -22,7 +22,7 @@ def test_a_no_grad_view_of_integers_written_from_a_leaf(view, quiet):
         with quiet():
             return view(x)
 
-    check(f, lambda: given(torch.arange(4).view(2, 2), leaf(2, 2)), backward=None)
+    check(f, lambda: given(to_device(torch.arange(4)).view(2, 2), leaf(2, 2)), backward=None)
 
 
 class _ReturnsIt(torch.autograd.Function):
@@ -62,7 +62,7 @@ def test_views_made_before_integers_are_written_from_a_leaf(dtype, through):
         (view if through else x).gt_(y)
         return view, inner
 
-    check(f, lambda: given(torch.zeros(3, dtype=dtype), leaf(3)))
+    check(f, lambda: given(to_device(torch.zeros(3, dtype=dtype)), leaf(3)))
 
 
 make = one_of(INPUTS)

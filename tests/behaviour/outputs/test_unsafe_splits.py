@@ -144,7 +144,7 @@ def parts(x):
 
 def parts_of_what_is_given_other_data(x):
     made = parts(x)
-    x.data = torch.ones(3)
+    x.data = torch.ones(3, device=x.device)
     return made
 
 
@@ -345,7 +345,7 @@ def test_unsafe_split_in_inference_mode_of_a_leaf_written_before_the_call(compil
 @session
 def test_unsafe_split_in_inference_mode_of_a_result_of_linear(compile):
     def f(x):
-        y = torch.nn.functional.linear(x, torch.ones(3, 4))
+        y = torch.nn.functional.linear(x, torch.ones(3, 4, device=x.device))
         with torch.inference_mode():
             return torch.unsafe_split(y, 2)[0]
 

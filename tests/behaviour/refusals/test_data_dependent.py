@@ -40,7 +40,7 @@ def test_text_of_shapes_and_dtypes_is_not_refused():
 
 @session(rtol=1e-6)
 def test_gaussian_nll_loss_checks_its_variance_as_in_eager(compile):
-    f = compile(lambda x, v: F.gaussian_nll_loss(x, torch.ones(3), v))
+    f = compile(lambda x, v: F.gaussian_nll_loss(x, torch.ones(3, device=x.device), v))
     for sign in (1, 2, -1, 1):
         x, v = leaf(3), plain(3).abs().add_(1).mul_(sign).requires_grad_()
         out = attempt(lambda x=x, v=v: f(x, v))
@@ -269,6 +269,8 @@ def test_one_hot_with_a_number_of_classes_checks_values_as_in_eager(compile, cla
     f = compile(lambda x, k: nn.functional.one_hot(k, classes).to(x.dtype) @ x)
     x = leaf(classes, 2)
     for indices in ([[0, 2, 1]], [[2, 2, 0]], [[0, 1, 3]], [[0, 1, -1]], [[1, 1, 1]]):
+        if x.is_cuda and not 0 <= min(indices[0]) <= max(indices[0]) < classes:
+            continue  # the kernel asserts that it is in bounds: no op works in the process then
         k = torch.tensor(indices, device=x.device)
         y = attempt(functools.partial(f, x, k))
         if isinstance(y, torch.Tensor):

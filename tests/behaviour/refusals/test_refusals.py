@@ -104,6 +104,7 @@ def test_a_function_stays_usable_after_a_refusal():
     assert torch.equal(compiled(plain(3), plain(3, seed=1)), plain(3) * plain(3, seed=1))
 
 
+@pytest.mark.on_the_cpu("tensors on a GPU have no such layout")
 def test_mkldnn_layouts_are_refused():
     with pytest.raises(aotcheck.UnsupportedError, match="layout"):
         aotcheck.aot_function(lambda x: x.to_mkldnn())(plain(2, 2))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session, to_device
 from tests.behaviour.refusals.common import LAYOUTS, holey, holey_leaf, integers
 
 
@@ -248,5 +248,6 @@ def test_second_derivatives_through_a_sparse_result(compile, roots):
 
 def test_a_sparse_embedding_of_a_weight_that_does_not_require_grad():
     check(
-        lambda i, w: torch.nn.functional.embedding(i, w, sparse=True), lambda: given(torch.tensor([1, 0]), plain(4, 3))
+        lambda i, w: torch.nn.functional.embedding(i, w, sparse=True),
+        lambda: given(to_device(torch.tensor([1, 0])), plain(4, 3)),
     )

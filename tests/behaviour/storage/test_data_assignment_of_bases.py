@@ -16,6 +16,7 @@ from tests.behaviour.harness import (
     non_leaf,
     plain,
     session,
+    to_device,
 )
 from tests.behaviour.storage.common import ARGUMENTS, MOVES, VIEW_PARAMS, other, session_of
 
@@ -50,7 +51,10 @@ def writes_by_the_base(base, view):
 
 
 @pytest.mark.parametrize("function", [writes_the_view, writes_what_was_used, writes_by_the_base])
-@pytest.mark.parametrize("data", [lambda: torch.empty(0), lambda: torch.empty(0, 3), lambda: torch.empty(2, 0)])
+@pytest.mark.parametrize(
+    "data",
+    [lambda: to_device(torch.empty(0)), lambda: to_device(torch.empty(0, 3)), lambda: to_device(torch.empty(2, 0))],
+)
 @pytest.mark.parametrize("view", [lambda b: b[:1], lambda b: b.view(-1), lambda b: b.t()])
 def test_a_view_whose_base_is_assigned_data_without_elements(function, data, view):
     def whole(x):
@@ -148,7 +152,7 @@ def test_a_complex_view_whose_base_moved_to_memory_that_holds_no_complex_number(
 
     def f(x):
         elsewhere = x.as_strided((0,), (0,), 1)
-        torch.sum(torch.ones((0, 2)), 0, out=elsewhere)
+        torch.sum(torch.ones((0, 2), device=x.device), 0, out=elsewhere)
         view = torch.view_as_complex(x)
         x.data = elsewhere
         later = view.t()
@@ -162,10 +166,10 @@ def test_a_complex_view_whose_base_moved_to_memory_that_holds_no_complex_number(
 
 
 SMALLER = {
-    "a number": lambda: torch.ones(()),
-    "one element": lambda: torch.ones(1),
-    "nothing": lambda: torch.ones(0),
-    "another shape": lambda: torch.ones(3, 2),
+    "a number": lambda: to_device(torch.ones(())),
+    "one element": lambda: to_device(torch.ones(1)),
+    "nothing": lambda: to_device(torch.ones(0)),
+    "another shape": lambda: to_device(torch.ones(3, 2)),
 }
 
 VIEWS_OF_IT = {

@@ -38,7 +38,7 @@ NEW_DATA = {
     "alike": torch.ones_like,
     "a result": lambda x: x * 3,
     "its own part": lambda x: x[:1],
-    "another shape": lambda x: torch.ones(5),
+    "another shape": lambda x: torch.ones(5, device=x.device),
 }
 
 
@@ -93,7 +93,7 @@ def written_as_one(x):
 
 def split_and_cut(x):
     with torch.inference_mode():
-        x.data = torch.ones(2)
+        x.data = torch.ones(2, device=x.device)
     part = x.split(1)[0]
     x.detach_()
     return [part]
@@ -119,7 +119,7 @@ def test_inference_data_assigned_to_an_argument_that_is_saved(compile, shape):
     def f(x):
         y = x * x
         with torch.inference_mode():
-            x.data = torch.ones(*shape)
+            x.data = torch.ones(*shape, device=x.device)
         return y
 
     root = leaf(2, 2)
@@ -195,10 +195,10 @@ SOURCES = {
 
 THEN = {
     "emptied": lambda v, x: v.set_(),
-    "set elsewhere": lambda v, x: v.set_(torch.ones(2, 2)),
+    "set elsewhere": lambda v, x: v.set_(torch.ones(2, 2, device=v.device)),
     "set back": lambda v, x: v.set_(x.detach()),
     "reshaped": lambda v, x: v.unsqueeze_(0),
-    "other data": lambda v, x: setattr(v, "data", torch.ones(2, 2)),
+    "other data": lambda v, x: setattr(v, "data", torch.ones(2, 2, device=v.device)),
     "nothing": lambda v, x: None,
 }
 

@@ -30,7 +30,7 @@ def takes_a_result(x, y):
 
 
 def takes_into_a_new_one(x, y):
-    made = torch.empty(0)
+    made = torch.empty(0, device=x.device)
     made.set_(y)
     return made * 2, x * 2
 
@@ -70,16 +70,16 @@ def test_set_of_an_argument_after_detach_in_place(source, make):
 _SETS = {
     "its own storage": lambda x: x.set_(x.untyped_storage()),
     "itself": lambda x: x.set_(x),
-    "another": lambda x: x.set_(torch.ones(4)),
+    "another": lambda x: x.set_(torch.ones(4, device=x.device)),
     "nothing": lambda x: x.set_(),
 }
 
 _CHANGES_SINCE = {
     "squeeze_": lambda x: x.squeeze_(),
     "unsqueeze_": lambda x: x.unsqueeze_(0),
-    "data": lambda x: setattr(x, "data", torch.ones(2, 3)),
-    "data of another dtype": lambda x: setattr(x, "data", torch.ones(1, dtype=torch.float64)),
-    "set_": lambda x: x.set_(torch.ones(5)),
+    "data": lambda x: setattr(x, "data", torch.ones(2, 3, device=x.device)),
+    "data of another dtype": lambda x: setattr(x, "data", torch.ones(1, dtype=torch.float64, device=x.device)),
+    "set_": lambda x: x.set_(torch.ones(5, device=x.device)),
 }
 
 
@@ -105,7 +105,9 @@ def test_set_under_grad_records_the_shape_that_it_gave(compile, shape, to, chang
         yield attempt_later(lambda y=y: torch.autograd.grad([y], [root], torch.ones_like(y), allow_unused=True))
 
 
-@pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(x), lambda x: x.set_(torch.ones(2))])
+@pytest.mark.parametrize(
+    "set_it", [lambda x: x.set_(), lambda x: x.set_(x), lambda x: x.set_(torch.ones(2, device=x.device))]
+)
 @pytest.mark.parametrize("written", [False, True])
 @session
 def test_a_backward_with_respect_to_a_set_tensor_is_eagers_error(compile, set_it, written):
@@ -144,7 +146,9 @@ def test_detach_in_place_before_or_after_set_and_a_write_afterwards(compile, sou
     yield attempt_later(lambda: backward([x])), y
 
 
-@pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3))], ids=["nothing", "tensor"])
+@pytest.mark.parametrize(
+    "set_it", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3, device=x.device))], ids=["nothing", "tensor"]
+)
 @pytest.mark.parametrize("inside", [False, True])
 @session
 def test_a_backward_through_a_view_that_was_set(compile, set_it, inside):
@@ -165,7 +169,7 @@ def _set_several_times(x, y):
     x.set_(y * 2)
     x.set_(x)
     x.set_(y)
-    x.set_(torch.ones(4))
+    x.set_(torch.ones(4, device=x.device))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +180,7 @@ def _set_several_times(x, y):
         lambda x, y: x.set_(y[:2]),
         lambda x, y: x.set_(y.mul_(2)),
         lambda x, y: x.set_(y.detach()),
-        lambda x, y: x.set_(torch.ones(3).requires_grad_()),
+        lambda x, y: x.set_(torch.ones(3, device=x.device).requires_grad_()),
         _set_several_times,
     ],
     ids=["argument", "product", "view", "written", "detached", "leaf", "several"],

@@ -22,13 +22,13 @@ from tests.behaviour.storage.common import DATA, _session, found
 
 
 def given_the_shape_it_had_and_written(x):
-    x.data = torch.ones(2)
+    x.data = torch.ones(2, device=x.device)
     x.copy_(x)
     return [x]
 
 
 def given_another_shape_and_reshaped(x):
-    x.data = torch.ones(1, 2)
+    x.data = torch.ones(1, 2, device=x.device)
     x.transpose_(0, -1)
     return [x]
 

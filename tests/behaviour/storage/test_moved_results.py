@@ -17,7 +17,7 @@ def given_fresh_data(x):
     with torch.no_grad():
         v = x.view(-1)
     v.as_strided_((1,), (1,))
-    v.data = torch.zeros(())
+    v.data = torch.zeros((), device=x.device)
     return [v]
 
 
@@ -33,14 +33,14 @@ def view_made_in_inference_mode(x):
         v = x.view_as(x)
     with torch.no_grad():
         v.transpose_(0, -1)
-    v.data = torch.ones(2)
+    v.data = torch.ones(2, device=x.device)
     return [v]
 
 
 def both_elsewhere(x):
     v = x.select(-1, -1)
-    x.data = torch.ones(2, 2)
-    v.data = torch.ones(2)
+    x.data = torch.ones(2, 2, device=x.device)
+    v.data = torch.ones(2, device=x.device)
     return [v]
 
 
@@ -57,7 +57,7 @@ def test_an_inference_mode_view_of_a_leaf_that_moves_is_written():
     def f(x):
         with torch.inference_mode():
             v = x.t()
-        x.data = torch.ones(2)
+        x.data = torch.ones(2, device=x.device)
         v.exp_()
         return [v]
 
@@ -69,7 +69,7 @@ def test_an_inference_mode_view_of_a_leaf_that_moves_is_written():
 def test_requires_grad_of_a_no_grad_view_before_its_data_is_assigned(shape, requires):
     def f(x):
         x.requires_grad_(requires)
-        x.data = torch.ones(*shape)
+        x.data = torch.ones(*shape, device=x.device)
         return [x.unsqueeze(0)]
 
     same(f, lambda: view_of_non_leaf("no_grad"), calls=1)
@@ -181,14 +181,14 @@ def test_a_view_of_a_view_that_moves_to_a_clone(compile, make, mode, returned):
 
 
 def _give_data(v):
-    v.data = torch.ones(3)
+    v.data = torch.ones(3, device=v.device)
 
 
 GOES = {
     "set to nothing": lambda v: v.set_(),
     "set to nothing and written": lambda v: (v.set_(), v.add_(1)),
-    "set to what was made inside": lambda v: v.set_(torch.ones(3)),
-    "set and written": lambda v: (v.set_(torch.ones(3)), v.mul_(2)),
+    "set to what was made inside": lambda v: v.set_(torch.ones(3, device=v.device)),
+    "set and written": lambda v: (v.set_(torch.ones(3, device=v.device)), v.mul_(2)),
     "set under no_grad": lambda v: quietly(v.set_),
     "given data and written": lambda v: (_give_data(v), v.mul_(2)),
     "reshaped and given data": lambda v: (v.unsqueeze_(0), _give_data(v)),

@@ -67,7 +67,11 @@ _RESHAPES = {
     "twice": lambda v: v.unsqueeze_(0).squeeze_(),
 }
 
-_DATA = {"of the reshaped": lambda x, w: w, "of the base": lambda x, w: x[:1], "fresh": lambda x, w: torch.ones(2)}
+_DATA = {
+    "of the reshaped": lambda x, w: w,
+    "of the base": lambda x, w: x[:1],
+    "fresh": lambda x, w: torch.ones(2, device=x.device),
+}
 
 
 @pytest.mark.parametrize("data", _DATA.values(), ids=_DATA)

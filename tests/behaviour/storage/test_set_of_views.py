@@ -15,6 +15,7 @@ from tests.behaviour.harness import (
     non_leaf,
     plain,
     session,
+    to_device,
     write,
 )
 from tests.behaviour.storage.common import _session
@@ -73,7 +74,7 @@ def test_a_view_of_another_dtype_of_an_argument_that_is_then_set(shape, written)
 
 @pytest.mark.parametrize("write", [lambda x, y: x.zero_(), lambda x, y: y.mul_(2)], ids=["base", "view"])
 @pytest.mark.parametrize("reshape", [lambda x: x.t_(), lambda x: x.unsqueeze_(0)], ids=["t_", "unsqueeze_"])
-@pytest.mark.parametrize("source", [lambda x: x, lambda x: x.detach(), lambda x: torch.ones(2, 2)])
+@pytest.mark.parametrize("source", [lambda x: x, lambda x: x.detach(), lambda x: torch.ones(2, 2, device=x.device)])
 @pytest.mark.parametrize("returned", [0, 1])
 @session
 def test_set_of_a_view_whose_base_was_written_and_reshaped(compile, write, reshape, source, returned):
@@ -105,7 +106,7 @@ def test_a_view_of_a_leaf_that_is_set_and_used_only_afterwards(compile, view, gr
             x.set_(y[:size].clone())
         return v, x * 2
 
-    x = torch.empty(0).set_(plain(5).untyped_storage(), 0, (3,), (2,)).requires_grad_()
+    x = to_device(torch.empty(0)).set_(plain(5).untyped_storage(), 0, (3,), (2,)).requires_grad_()
     v, y = compile(f)(x, plain(4, seed=1))
     yield v, x, y
     yield attempt_later(lambda: y.sum().backward()), x.grad
@@ -164,7 +165,9 @@ def test_a_view_of_a_view_that_is_then_set():
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
-@pytest.mark.parametrize("to", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3)), lambda x: x.unsqueeze_(0)])
+@pytest.mark.parametrize(
+    "to", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3, device=x.device)), lambda x: x.unsqueeze_(0)]
+)
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x * 2], ids=["t", "more", "*"])
 @pytest.mark.parametrize("grad", [True, False])
 @session
@@ -176,7 +179,7 @@ def test_a_leaf_view_is_viewed_after_its_base_is_set_again_in_each_call(compile,
             to(x)
         return view(y)
 
-    x = torch.tensor(1.0)
+    x = to_device(torch.tensor(1.0))
     y = x.t().requires_grad_()
     g = compile(f)
     for _ in range(calls):

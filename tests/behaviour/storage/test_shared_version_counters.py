@@ -176,7 +176,9 @@ def test_an_alias_assigned_data_in_one_call_is_written_in_the_next(compile):
         yield attempt_later(lambda y=y: torch.autograd.grad(y.sum(), x))
 
 
-@pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.set_(torch.ones(2))])
+@pytest.mark.parametrize(
+    "change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.set_(torch.ones(2, device=y.device))]
+)
 @pytest.mark.parametrize("grad", [False, True])
 @session
 def test_an_in_place_reshape_of_an_alias_counts_one_version(compile, change, grad):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt, check, given, leaf, one_of, plain, session, to_device
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
@@ -166,7 +166,7 @@ def test_a_view_reshaped_in_place_whose_storage_is_then_shrunk(compile, kind, ch
         x.untyped_storage().resize_(nbytes)
         return v
 
-    x = torch.empty(0).set_(plain(2).untyped_storage(), 0, (2,), (1,))
+    x = to_device(torch.empty(0)).set_(plain(2).untyped_storage(), 0, (2,), (1,))
     x = x[:] if kind == "view" else x.requires_grad_(kind == "leaf")
     y = compile(f)(x)
     yield y.shape, y.stride(), y._base is x, y._base is x._base, y.untyped_storage().nbytes()

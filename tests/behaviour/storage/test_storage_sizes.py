@@ -7,16 +7,16 @@ import torch
 import torch.nn.functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import check, check_session, given, leaf, plain, session, to_device
 
 
 @session
 def test_an_argument_that_out_resizes_is_then_freed(compile):
     def f(x):
-        torch.cumsum(torch.ones(5), 0, out=x)
+        torch.cumsum(torch.ones(5, device=x.device), 0, out=x)
         x.untyped_storage().resize_(0)
 
-    x = torch.zeros(())
+    x = to_device(torch.zeros(()))
     compile(f)(x)
     yield x.shape, x.stride(), x.untyped_storage().nbytes()
 
@@ -53,7 +53,7 @@ def test_a_view_that_out_resizes_on_a_storage_that_is_then_shrunk(compile, windo
         torch.ops.inductor.resize_storage_bytes_.default(x, nbytes)
         return v
 
-    x, y = torch.tensor(3.0), plain(2)
+    x, y = to_device(torch.tensor(3.0)), plain(2)
     v = compile(f)(x, y)
     yield x.untyped_storage().nbytes(), v.shape, v.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     v.untyped_storage().resize_(8)
@@ -91,7 +91,7 @@ def test_memory_around_an_intermediate_that_is_set_to_a_part_of_itself(compile, 
         write(y)
         return y.as_strided((1, 3), (0, 1)) if inside else y
 
-    y = compile(f)(torch.arange(1.0, 41.0).as_strided((3, 3), (4, 12)))
+    y = compile(f)(to_device(torch.arange(1.0, 41.0)).as_strided((3, 3), (4, 12)))
     around = y.as_strided((1, 3), (0, 1)) if not inside else y
     yield y, around
     around.add_(1)
@@ -172,7 +172,7 @@ def test_a_returned_loss_is_the_graphs_result_without_a_larger_storage(loss):
 
 def _bytes_of(t, start, end):
     """The bytes from ``start`` to ``end`` of the storage of ``t``."""
-    return torch.empty(0, dtype=torch.uint8).set_(t.untyped_storage(), start, (end - start,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage(), start, (end - start,), (1,))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex128, torch.int16], ids=str)
@@ -219,4 +219,4 @@ def test_gradients_of_a_tensor_whose_storage_then_holds_no_whole_number_of_eleme
         t.detach().untyped_storage().resize_(nbytes)
         return loss
 
-    check(f, lambda: given(torch.ones(3, dtype=torch.float64).requires_grad_(), plain(3).double()))
+    check(f, lambda: given(to_device(torch.ones(3, dtype=torch.float64)).requires_grad_(), plain(3).double()))

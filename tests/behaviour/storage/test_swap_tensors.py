@@ -19,6 +19,7 @@ from tests.behaviour.harness import (
     leaf,
     plain,
     session,
+    to_device,
 )
 from tests.behaviour.wrappers import Tagged, tagged, two
 
@@ -73,7 +74,7 @@ def test_retain_grad_inside_of_a_swapped_tensor(compile, kept):
 
 GOES = {
     "emptied": lambda x: x.set_(),
-    "elsewhere": lambda x: x.set_(torch.zeros(1, dtype=x.dtype)),
+    "elsewhere": lambda x: x.set_(torch.zeros(1, dtype=x.dtype, device=x.device)),
     "stays": lambda x: None,
 }
 
@@ -108,7 +109,7 @@ def test_the_values_of_a_jagged_tensor_were_swapped(compile, with_argument):
     def f(x, y):
         other = y if with_argument else y * 2
         torch.utils.swap_tensors(x, other)
-        return torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 0, 1]))
+        return torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 0, 1], device=x.device))
 
     x, y = plain(1, 4), plain(2, 3)
     made = compile(f)(x, y)
@@ -176,7 +177,7 @@ def test_swap_tensors_of_an_input_with_a_post_accumulate_grad_hook(compile):
         return y
 
     y = compile(f)(x)
-    yield x, y, attempt(lambda: y.backward(torch.ones(3))), list(seen)
+    yield x, y, attempt(lambda: y.backward(to_device(torch.ones(3)))), list(seen)
 
 
 @session
@@ -311,7 +312,7 @@ def test_a_second_derivative_by_a_swapped_argument(compile, made):
 
     x, y = made(3), plain(3, seed=1)
     z = compile(f)(x, y)
-    (first,) = torch.autograd.grad(z, y, torch.ones(3, requires_grad=True), create_graph=True)
+    (first,) = torch.autograd.grad(z, y, torch.ones(3, requires_grad=True, device=plain(1).device), create_graph=True)
     second = torch.autograd.grad(first.sum(), y, allow_unused=True)
     yield x, y, first, second
 

@@ -26,14 +26,14 @@ def test_swapping_a_view_and_then_a_tensor_that_is_no_view(compile):
 
 
 KEPT = {
-    "by gather": lambda x: x.gather(0, torch.arange(3)),
-    "a view of it": lambda x: torch.take_along_dim(x, torch.arange(3), 0),
-    "another": lambda x: x.view(3, 1)[:, 0].gather(0, torch.arange(3)),
-    "by index_add": lambda x: x.index_add(0, torch.arange(3), x),
+    "by gather": lambda x: x.gather(0, torch.arange(3, device=x.device)),
+    "a view of it": lambda x: torch.take_along_dim(x, torch.arange(3, device=x.device), 0),
+    "another": lambda x: x.view(3, 1)[:, 0].gather(0, torch.arange(3, device=x.device)),
+    "by index_add": lambda x: x.index_add(0, torch.arange(3, device=x.device), x),
     "its values": lambda x: x.sin(),
     "not": lambda x: x * 2,
     "not, written": lambda x: x.clone().mul_(2),
-    "what it was copied to": lambda x: x.clone().gather(0, torch.arange(3)),
+    "what it was copied to": lambda x: x.clone().gather(0, torch.arange(3, device=x.device)),
 }
 
 
@@ -81,7 +81,7 @@ def _kept_then_written(x):
 
 
 def _keeps_a_copy(x):
-    return x.data * torch.ones(2, 2, requires_grad=True)
+    return x.data * torch.ones(2, 2, requires_grad=True, device=x.device)
 
 
 def _keeps_it_and_takes_its_history(x):

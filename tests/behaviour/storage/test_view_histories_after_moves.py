@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session, to_device
 from tests.behaviour.storage.common import _quietly, found, gradients_one_by_one
 
 
@@ -141,7 +141,7 @@ def test_a_view_of_a_moved_view_has_eagers_error_for_its_grad_fn(compile, odd, t
         quietly(lambda t: t.add_(1), {"the argument": x, "its base": x._base, "the view": view}[wrote])
     for t in (*views, x):
         yield found(lambda t=t: (t.is_leaf, t.grad_fn is None, t.detach()))
-    yield found(lambda: torch.autograd.grad(view, [x], torch.ones(view.shape), allow_unused=True))
+    yield found(lambda: torch.autograd.grad(view, [x], to_device(torch.ones(view.shape)), allow_unused=True))
 
 
 def _other_strides(x, y):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt, attempt_later, check, given, leaf, plain, session, to_device
 from tests.behaviour.wrappers import jagged
 
 LENGTHS = {
@@ -102,7 +102,7 @@ def test_ops_on_jagged_tensors_and_their_gradients(compile, function, kind):
 
 
 def _with_offsets(make_values):
-    offsets = torch.tensor([0, 2, 5])
+    offsets = to_device(torch.tensor([0, 2, 5]))
     return torch.nested.nested_tensor_from_jagged(make_values, offsets), offsets
 
 
@@ -177,7 +177,7 @@ def test_attention_that_makes_strided_nested_tensors_is_refused():
 
 def test_an_index_read_from_another_tensor_than_offsets_is_refused():
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
-        aotcheck.aot_function(lambda x, i: x[i[0].item()])(jagged(2, 3), torch.tensor([1]))
+        aotcheck.aot_function(lambda x, i: x[i[0].item()])(jagged(2, 3), to_device(torch.tensor([1])))
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
@@ -252,7 +252,7 @@ def test_a_jagged_tensor_made_inside():
     def f(values, offsets):
         return torch.nested.nested_tensor_from_jagged(values * 2, offsets) + 1
 
-    check(f, lambda: given(leaf(5, 2), torch.tensor([0, 2, 5])), probe=False)
+    check(f, lambda: given(leaf(5, 2), to_device(torch.tensor([0, 2, 5]))), probe=False)
 
 
 @pytest.mark.parametrize(

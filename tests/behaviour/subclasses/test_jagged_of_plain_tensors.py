@@ -17,6 +17,7 @@ from tests.behaviour.harness import (
     leaf,
     plain,
     session,
+    to_device,
 )
 from tests.behaviour.subclasses.common import nested_of
 
@@ -40,9 +41,11 @@ def test_a_jagged_view_of_a_part_of_a_plain_tensor_is_written(compile, write, be
 
 
 _BACK_TO_PLAIN = {
-    "values": lambda x: nested_of(x, torch.tensor([0, 2])).values(),
-    "values of a product": lambda x: nested_of(x * 2, torch.tensor([0, 2])).values(),
-    "values and what they are of": lambda x: (lambda y: (y, nested_of(y, torch.tensor([0, 2])).values()))(x * 2),
+    "values": lambda x: nested_of(x, torch.tensor([0, 2], device=x.device)).values(),
+    "values of a product": lambda x: nested_of(x * 2, torch.tensor([0, 2], device=x.device)).values(),
+    "values and what they are of": lambda x: (
+        lambda y: (y, nested_of(y, torch.tensor([0, 2], device=y.device)).values())
+    )(x * 2),
 }
 
 
@@ -117,7 +120,7 @@ def _written_after(make_views):
                 for mode in (torch.no_grad, torch.enable_grad):
                     root = values = leaf(5, 2) if "leaf" in kind else plain(5, 2)
                     values = values * 1 if kind == "non-leaf" else values
-                    offsets = torch.tensor([0, 2, 5])
+                    offsets = to_device(torch.tensor([0, 2, 5]))
                     out = compiled(values, offsets)
                     yield out, values, [t._version for t in out], values._version, out[0]._base is values
                     target = {"batch": out[0], "values": values}[written]

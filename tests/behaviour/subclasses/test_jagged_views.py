@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain, session, to_device
 from tests.behaviour.wrappers import jagged
 
 
@@ -129,12 +129,14 @@ def without_gradient():
 
 
 def view_of_values():
-    return torch.nested.nested_tensor_from_jagged(torch.arange(1.0, 7).reshape(3, 2), offsets=torch.tensor([0, 2, 3]))
+    return torch.nested.nested_tensor_from_jagged(
+        to_device(torch.arange(1.0, 7)).reshape(3, 2), offsets=to_device(torch.tensor([0, 2, 3]))
+    )
 
 
 def view_of_leaf():
-    values = torch.arange(1.0, 7).reshape(3, 2)
-    x = torch.nested.nested_tensor_from_jagged(values, offsets=torch.tensor([0, 2, 3]))
+    values = to_device(torch.arange(1.0, 7)).reshape(3, 2)
+    x = torch.nested.nested_tensor_from_jagged(values, offsets=to_device(torch.tensor([0, 2, 3])))
     values.requires_grad_()
     return x
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, plain, session, write
+from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, plain, session, to_device, write
 from tests.behaviour.wrappers import jagged
 
 
@@ -28,7 +28,7 @@ def test_the_caller_writes_a_jagged_result_whose_values_were_saved(compile, prod
         return product(x, x), y
 
     x = leaf(3, 2)
-    z, y = compile(f)(x, torch.tensor([0, 2, 3]))
+    z, y = compile(f)(x, to_device(torch.tensor([0, 2, 3])))
     write(y)
     yield attempt_later(lambda: z.abs().sum().backward()), x.grad
 
@@ -43,7 +43,7 @@ def test_the_caller_writes_a_jagged_argument_of_a_leaf_before_the_backward(compi
     """The graph takes the leaf's memory; what eager saved and says to be written is the ragged tensor."""
 
     values = plain(3)
-    x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 2, 3]))
+    x = torch.nested.nested_tensor_from_jagged(values, to_device(torch.tensor([0, 2, 3])))
     values.requires_grad_()
     y = compile(f)(x)
     with torch.no_grad():

@@ -112,16 +112,20 @@ def test_factories_that_make_tensors_like_a_wrapper(make, function):
 
 
 _MIDWAY = {
-    "a product": lambda x: x * TwoTensor(torch.ones(3), torch.zeros(3)),
-    "a constant": lambda x: (TwoTensor(torch.ones(3), torch.arange(3.0)), x * 2),
-    "written from": lambda x: TwoTensor(torch.ones(3), torch.zeros(3)).copy_(x.detach()),
+    "a product": lambda x: x * TwoTensor(torch.ones(3, device=x.device), torch.zeros(3, device=x.device)),
+    "a constant": lambda x: (TwoTensor(torch.ones(3, device=x.device), torch.arange(3.0, device=x.device)), x * 2),
+    "written from": lambda x: TwoTensor(torch.ones(3, device=x.device), torch.zeros(3, device=x.device)).copy_(
+        x.detach()
+    ),
     "a view of it": lambda x: TwoTensor(x.detach() * 1, x.detach() * 2).view(3, 1)[1:],
     "of one and the same": lambda x: (lambda y: TwoTensor(y, y).mul_(2))(x.detach() * 1),
     "of a view": lambda x: TwoTensor(x.detach()[:2], x.detach()[1:]) * 2,
     "nested": lambda x: TwoTensor(TwoTensor(x.detach(), x.detach() * 1), TwoTensor(x.detach(), x.detach())) * x,
     "two classes": lambda x: (Tagged(x.detach() * 1, "t"), TwoTensor(x.detach() * 1, x.detach() * 2) * x),
-    "left again": lambda x: (TwoTensor(torch.ones(3), torch.zeros(3)) * 2).a * x,
-    "a leaf": lambda x: (lambda w: (w, w * x))(TwoTensor(torch.ones(3), torch.zeros(3)).requires_grad_()),
+    "left again": lambda x: (TwoTensor(torch.ones(3, device=x.device), torch.zeros(3, device=x.device)) * 2).a * x,
+    "a leaf": lambda x: (lambda w: (w, w * x))(
+        TwoTensor(torch.ones(3, device=x.device), torch.zeros(3, device=x.device)).requires_grad_()
+    ),
 }
 
 
@@ -181,12 +185,12 @@ def _in_mode(function):
 
 
 _IN_MODE = {
-    "a factory": lambda x: torch.ones(3),
-    "a leaf": lambda x: torch.ones(3, requires_grad=True) * x,
+    "a factory": lambda x: torch.ones(3, device=x.device),
+    "a leaf": lambda x: torch.ones(3, requires_grad=True, device=x.device) * x,
     "an op": lambda x: x * 2,
-    "random numbers": lambda x: torch.rand(3) + x,
-    "written": lambda x: torch.zeros(3).add_(1),
-    "a view": lambda x: torch.ones(2, 3).t()[1:],
+    "random numbers": lambda x: torch.rand(3, device=x.device) + x,
+    "written": lambda x: torch.zeros(3, device=x.device).add_(1),
+    "a view": lambda x: torch.ones(2, 3, device=x.device).t()[1:],
 }
 
 
@@ -202,7 +206,7 @@ def _in_container(d):
 
 
 def _gradient(d):
-    d["x"].grad = TwoTensor(torch.ones(3), torch.zeros(3))
+    d["x"].grad = TwoTensor(torch.ones_like(d["x"]), torch.zeros_like(d["x"]))
     return d["x"] * 2
 
 
@@ -265,7 +269,7 @@ def test_a_wrapper_that_is_only_an_intermediate():
 def test_a_dispatch_mode_inside_makes_a_wrapper_of_a_factory():
     def f(x):
         with TwoTensorMode():
-            y = torch.ones(3)
+            y = torch.ones(3, device=x.device)
         return x * y
 
     check(f, lambda: given(plain(3)))

@@ -8,7 +8,7 @@ from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import attempt, attempt_later, check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, check, cotangent, given, leaf, plain, session, to_device
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import extra, jagged, quantized, tagged, two
 
@@ -63,7 +63,7 @@ def test_a_dispatch_mode_around_the_backward_alone_changes_gradients(compile):
     x = leaf(3)
     y = compile(lambda x: x.sin() * x)(x)
     with Doubling():
-        y.backward(torch.ones(3))
+        y.backward(to_device(torch.ones(3)))
     yield x, y
 
 
@@ -72,13 +72,13 @@ def test_a_dispatch_mode_around_the_forward_alone_changes_results(compile):
     x = leaf(3)
     with Doubling():
         y = compile(lambda x: x.sin() * x)(x)
-    y.backward(torch.ones(3))
+    y.backward(to_device(torch.ones(3)))
     yield x, y
 
 
 @session
 def test_a_dispatch_mode_that_makes_wrappers_around_the_forward_alone(compile):
-    compiled = compile(lambda x: torch.zeros(3) + x)
+    compiled = compile(lambda x: torch.zeros(3, device=x.device) + x)
     for _ in range(2):
         x = leaf(3)
         with TwoTensorMode():
@@ -143,7 +143,7 @@ def test_a_wrapper_argument_is_written_in_a_call_under_inference_mode(compile):
 
 @session
 def test_a_dispatch_mode_that_makes_wrappers_around_one_of_two_calls(compile):
-    f = compile(lambda x: x * torch.ones(3))
+    f = compile(lambda x: x * torch.ones(3, device=x.device))
     with TwoTensorMode():
         y = f(plain(3))
     yield f(plain(3)), y

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import check, cotangent, given, leaf, plain, session, to_device
 from tests.behaviour.subclasses.common import every_class_and_jagged
 from tests.behaviour.wrappers import Tagged, nested, quantized, tagged, two
 
@@ -66,7 +66,7 @@ def _thaws_another_class(module):
 @session
 def test_the_caller_changes_a_wrapper_parameter_between_calls(compile, make, change):
     module = Scale(make)
-    module.mean = torch.zeros(3)
+    module.mean = to_device(torch.zeros(3))
     module.forward = lambda x: x * module.weight
     compiled = compile(module)
     for _ in range(3):

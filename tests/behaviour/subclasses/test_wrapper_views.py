@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Flat
-from tests.behaviour.harness import Raised, attempt_later, check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt_later, check, cotangent, given, leaf, plain, session, to_device
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two
 
@@ -203,8 +203,8 @@ def test_views_of_a_wrapper_written_in_a_call_under_inference_mode(compile):
 
 
 def _ragged_of_numbers():
-    offsets = torch.tensor([0, 2, 4])
-    return torch.nested.nested_tensor_from_jagged(torch.arange(8).reshape(4, 2), offsets)
+    offsets = to_device(torch.tensor([0, 2, 4]))
+    return torch.nested.nested_tensor_from_jagged(to_device(torch.arange(8)).reshape(4, 2), offsets)
 
 
 _GIVES_IT_BACK = {

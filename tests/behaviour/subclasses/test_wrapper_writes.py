@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.harness import attempt_later, check, cotangent, given, leaf, plain, session
+from tests.behaviour.shared import written_at_once
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two
 
@@ -30,6 +31,7 @@ def test_a_foreach_write_to_a_view_argument_of_a_wrapper(compile, make):
     yield x, base, view, y
 
 
+@written_at_once
 @session
 def test_a_foreach_write_to_views_of_a_wrapper_whose_base_was_written(compile):
     def f(x, y, base):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt_later, check, given, leaf, one_of, plain, session, to_device
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
 
@@ -207,7 +207,7 @@ def test_ops_inside_on_a_zero_gradient_of_sgn_and_a_wrapper(compile, op, make):
     def f(w, x):
         y = x.detach().requires_grad_()
         with torch.enable_grad():
-            (z,) = torch.autograd.grad(y.sgn(), y, torch.ones(3))
+            (z,) = torch.autograd.grad(y.sgn(), y, torch.ones(3, device=w.device))
         return op(z, w)
 
     w = make(3, grad=True)
@@ -232,7 +232,7 @@ def test_a_zero_gradient_of_sgn_is_written_and_read_inside(write):
     def f(x):
         y = x.detach().requires_grad_()
         with torch.enable_grad():
-            (z,) = torch.autograd.grad(y.sgn(), y, torch.ones(3))
+            (z,) = torch.autograd.grad(y.sgn(), y, torch.ones(3, device=x.device))
         return write(z, x)
 
     check(f, lambda: given(leaf(3)))
@@ -250,7 +250,7 @@ def test_a_hook_writes_a_zero_gradient_of_sgn():
 @session
 def test_second_derivatives_of_abs_of_the_sum_of_a_jagged_tensor(compile):
     values = plain(3)
-    x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 3])).requires_grad_()
+    x = torch.nested.nested_tensor_from_jagged(values, to_device(torch.tensor([0, 1, 3]))).requires_grad_()
     y = compile(lambda x: x.sum().abs())(x)
     (g,) = torch.autograd.grad(y, x, create_graph=True)
     with_result = (g * g).sum() + y.sum()
