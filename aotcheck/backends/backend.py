@@ -97,6 +97,13 @@ class Promise(Enum):
     """Where eager raises, the backend raises the same type of exception. Left out programs: those in which a call
     raises in eager."""
 
+    VALUE_ERRORS = "errors by values"
+    """An op that does not take the values of its operands raises: an index out of bounds, a probability above one.
+
+    Left out programs: those in which an op raises so. Eager itself promises it on the CPU alone: on a GPU the kernel
+    fails an assertion, and from then on no op works in the process.
+    """
+
     ORDER_IN_LISTS = "order in lists"
     """An op that writes a list of tensors (``_foreach_*_``) writes them one after the other, even if they share memory.
 

@@ -131,7 +131,7 @@ class _Trial:
         if reasons:
             return Result(self.variation, Standing.REFUSED, reason=reasons[0], raised=raised, refused_at_once=at_once)
         found = self.first_difference(eager, compiled)
-        if canary() or global_state() != state:
+        if canary(self.device) or global_state() != state:
             place = Place(Role.PROCESS, call=0, phase=Phase.FORWARD)
             left = Difference(OracleKind.POISONING, Severity.HARD, place, "leaves the process as it was", "unusable")
             return Result(self.variation, Standing.DIFFERS, (left, *found), raised=raised, refused_at_once=at_once)

@@ -24,7 +24,7 @@ from aotcheck.program.called.objects import attributes
 from aotcheck.program.ops.subclasses import held
 from aotcheck.program.vocabulary.dry_run import tensors_in
 
-__all__ = ["JUDGED_WHOLE", "Watch", "needs"]
+__all__ = ["JUDGED_WHOLE", "Watch", "fails_assertions", "needs"]
 
 JUDGED_WHOLE = frozenset(
     {
@@ -41,6 +41,7 @@ JUDGED_WHOLE = frozenset(
         Promise.PYTREES,
         Promise.OBJECTS,
         Promise.ERRORS,
+        Promise.VALUE_ERRORS,
         Promise.ORDER_IN_LISTS,
     }
 )
@@ -54,6 +55,12 @@ _BY_DTYPE = {
     torch.complex64: Promise.COMPLEX,
     torch.complex128: Promise.COMPLEX,
 }
+
+
+_READS = frozenset(
+    {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default, torch.ops.aten.is_nonzero.default}
+)
+"""Ops that give Python a value of a tensor."""
 
 
 class Watch:
@@ -78,7 +85,12 @@ class Watch:
             keys = [storage_key(t) for t in {id(t): t for t in given}.values() if not held(t)]
             before = [_state(t) for t in given]
             with _Ops(self, set(keys), shared=len(keys) > len(set(keys))) as ops:
-                result = fn(*args)
+                try:
+                    result = fn(*args)
+                except Exception:
+                    if ops.last in _READS:  # a composite op or the function itself looked at a value, and raised
+                        self.found.add(Promise.VALUE_ERRORS)
+                    raise
             if before != [_state(t) for t in given]:
                 ops.written()
             self.result(result)
@@ -112,6 +124,7 @@ class _Ops(FillUndefined):
     def __init__(self, watch: Watch, given: set[int], shared: bool) -> None:
         super().__init__(PLAIN)
         self.watch, self.given, self.shared = watch, given, shared
+        self.last: object = None
 
     def fill(self, tensor: torch.Tensor, first_byte: int) -> None:
         """Nothing is filled: the mode only watches."""
@@ -127,7 +140,13 @@ class _Ops(FillUndefined):
                 keys = [key for t in _tensors((args, kwargs)) for key in _keys(t)]
                 if len(keys) > len(set(keys)):
                     self.watch.found.add(Promise.ORDER_IN_LISTS)
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        self.last = func
+        try:
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+        except Exception:
+            if _takes_such_operands(func, args, kwargs or {}):
+                self.watch.found.add(Promise.VALUE_ERRORS)
+            raise
         self.watch.tensors(list(_tensors(result)))
         return result
 
@@ -144,6 +163,26 @@ def _written(func: Any, args: Sequence[object], kwargs: dict[str, object]) -> It
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[index] if index < len(args) else kwargs.get(argument.name)
             yield from _tensors(value)
+
+
+def _takes_such_operands(func: Any, args: object, kwargs: object) -> bool:
+    """Whether an op takes operands of these shapes and dtypes, of whatever values: its meta function says so."""
+
+    def without_values(x: object) -> object:
+        if not isinstance(x, torch.Tensor):
+            return x
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+    if any(held(t) for t in _tensors((args, kwargs))):
+        return True  # it cannot be told
+    try:
+        moved: Any = pytree.tree_map(without_values, (args, kwargs))
+        func(*moved[0], **moved[1])
+    except NotImplementedError:  # there is no meta function
+        return True
+    except Exception:
+        return False
+    return True
 
 
 def _keys(t: torch.Tensor) -> list[int]:
@@ -206,6 +245,18 @@ def needs(
     ):
         found.add(Promise.GRADIENTS)
     return tuple(promise for promise in Promise if promise in missing & found)
+
+
+def fails_assertions(program: Program, device: torch.device) -> bool:
+    """Whether a kernel on ``device`` would fail an assertion in ``program``: an op raises for its values on the CPU.
+
+    Nothing may be run on the device before this is known, see :attr:`Promise.VALUE_ERRORS`.
+    """
+    if device.type == "cpu":
+        return False
+    watch = Watch()
+    _exhaust(program, watch.compile, torch.device("cpu"))
+    return Promise.VALUE_ERRORS in watch.found
 
 
 def _raised(seen: Observation) -> str:

@@ -8,6 +8,8 @@ import torch
 
 from aotcheck._torch import autograd_flags, dispatch_keys, has_saved_tensor_hooks, mode_depths
 
+_CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class GlobalState:
@@ -62,14 +64,20 @@ def generator_states(device: torch.device) -> tuple[torch.Tensor, ...]:
     return (torch.get_rng_state(),)
 
 
-def canary() -> str:
-    """Run a small eager computation with a known answer; returns what is wrong with the answer, or an empty string.
+def canary(device: torch.device = _CPU) -> str:
+    """Run a small eager computation with a known answer, on the CPU and on ``device``; returns what is wrong with the
+    answer, or an empty string.
 
     A failed compilation can leave the process in a state that makes later eager programs wrong (inference tensors, a
-    mode on the stack). Without a canary the next program would be blamed.
+    mode on the stack). A kernel on a GPU that fails an assertion leaves it in a state where no op works on the GPU.
+    Without a canary the next program would be blamed.
     """
+    return _canary_on(_CPU) or (_canary_on(device) if device.type != "cpu" else "")
+
+
+def _canary_on(device: torch.device) -> str:
     try:
-        x = torch.tensor([2.0, 3.0], requires_grad=True)
+        x = torch.tensor([2.0, 3.0], requires_grad=True, device=device)
         y = x[:1] * 3.0
         y.mul_(2.0)
         y.sum().backward()

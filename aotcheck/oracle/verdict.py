@@ -14,7 +14,7 @@ from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.compare import compare
 from aotcheck.oracle.execute import Observation, observe
 from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
-from aotcheck.oracle.needs import needs
+from aotcheck.oracle.needs import fails_assertions, needs
 from aotcheck.oracle.plan import as_promised, calls_with_the_first_key
 from aotcheck.oracle.reference import Reference, may_leave_memory_undefined, upto
 from aotcheck.oracle.state import canary, global_state
@@ -94,6 +94,8 @@ class _Check:
 
     def verdict(self) -> Verdict:
         before_state = global_state()
+        if fails_assertions(self.program, self.device):
+            return Verdict(Outcome.LEFT_OUT, left_out=((Promise.VALUE_ERRORS, 1),))
         reference = Reference(self.program, self.device, self.calls)
         if Promise.GUARDS not in self.backend.promises and self.calls > 1:
             made = calls_with_the_first_key(self.program, self.device, reference.eager)
@@ -154,7 +156,7 @@ class _Check:
 
     def _poison(self, before: object) -> Difference | None:
         """What is wrong with the process now, if anything is."""
-        wrong = canary()
+        wrong = canary(self.device)
         if not wrong and global_state() == before:
             return None
         place = Place(Role.PROCESS, call=0, phase=Phase.FORWARD)

@@ -442,7 +442,7 @@ def test_a_call_that_raises_and_leaves_nothing_to_look_at_is_a_finding(monkeypat
     def spoils(fn: Any) -> Any:
         def compiled(*args: Any) -> Any:
             monkeypatch.setattr("aotcheck.oracle.execute.snapshot", planted.fails)
-            monkeypatch.setattr("aotcheck.oracle.verdict.canary", lambda: "unfit")
+            monkeypatch.setattr("aotcheck.oracle.verdict.canary", lambda device: "unfit")
             raise ValueError("planted")
 
         return compiled

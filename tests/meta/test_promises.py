@@ -114,6 +114,7 @@ LISTED = program(op(None, "torch._foreach_add_", ListExpr((X, X)), 1), op("v0", 
 WRAPPERS_LISTED = program(
     op("v0", "wrapped.tagged", X), op(None, "torch._foreach_add_", ListExpr((Ref("v0"), Ref("v0"))), 1)
 )
+IMPROBABLE = program(op("v0", "torch.bernoulli", X))
 CAST = program(op("v0", "Tensor.double", X), op("v1", "Tensor.float", Ref("v0")), outputs=Ref("v1"))
 
 
@@ -154,6 +155,7 @@ BROKEN = {
     "no lists": Broken(Promise.PYTREES, refuses_containers, LIST_RETURNED),
     "no objects": Broken(Promise.OBJECTS, planted.raises(TypeError("no")), ASSIGNED),
     "raises another type": Broken(Promise.ERRORS, planted.mistypes, REFUSED),
+    "raises another type for a probability": Broken(Promise.VALUE_ERRORS, planted.mistypes, IMPROBABLE),
     "prints nothing": Broken(Promise.EFFECTS, printing(lambda text: ""), PRINTS, Outcome.AGREES),
     "writes a list at once": Broken(Promise.ORDER_IN_LISTS, foreach_writes_each_tensor_once, LISTED),
     "writes a list of wrappers at once": Broken(

@@ -16,6 +16,7 @@ from aotcheck.backends import EVERYTHING, Expectations, require_device, resolve
 from aotcheck.campaign.record.journal import Journal, write_durably
 from aotcheck.campaign.setup.generate import digest_of, load_strategy, programs_of_block, repeats_in
 from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
+from aotcheck.oracle.state import canary
 from aotcheck.program import Program, difficulty, emit, parse, traits_of
 from aotcheck.program.vocabulary.traits import bits_of
 from aotcheck.workers import POISONED, in_this_process
@@ -82,6 +83,9 @@ def run_task(task: Task) -> None:
                 write_durably(path, source)
                 traceback.print_exc()
                 journal.note("failed", index=index, error=f"{type(error).__name__}: {error}"[:300], path=str(path))
+                if canary(device):  # no later program of this process could be judged
+                    journal.close()
+                    os._exit(POISONED)
                 continue
             finally:
                 os.chdir(home)  # what is written has its place below it
