@@ -1,12 +1,12 @@
 """Which stage of the AOT autograd a difference comes from: the first rung whose observation is not eager's.
 
 Note [Ladder]
-Every rung is held against eager by itself, on the call that shows the difference, so that what a later rung does wrong
-cannot hide that an earlier one is right. The trace: its operations interpreted, geometries, aliasing and histories as
-the replicas have them. The joint graph: gradients for chosen tangents against eager's for the same tangents, from the
-same tensors to the same inputs. The partitioned graphs: forward and backward as they were cut, against the trace, with
-the caller's memory overwritten in between as the call overwrites it. The runtime: the whole program, every call
-compiled anew. The second call: the program as it is, code used again.
+Each rung is compared with eager by itself, on the call that shows the difference, so an error of a later rung does not
+hide that an earlier one is right. The trace: its ops are interpreted; geometries, aliasing and histories are those of
+the replicas. The joint graph: its gradients for chosen tangents are compared with eager's for the same tangents. The
+partitioned graphs: forward and backward are compared with the trace, and in between the caller's memory is overwritten
+as by the call. The runtime: the whole program, with every call compiled anew. The second call: the program as it is, so
+compiled code is reused.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Which layer of a stack of backends a difference comes from: the first, from below, that differs by itself.
 
 Note [Layers]
-torch's compilers do not let themselves be taken apart as ours does (Note [Ladder] of :mod:`aotcheck.blame.ladder`), but
-each comes with simpler ones that have all of its layers but the topmost: Dynamo alone, Dynamo and the AOT autograd,
-with decompositions and the min-cut partition, with a compiler. The program is run on each of them, every call compiled
-anew, and the first that differs is to blame, whatever those above it show. If none differs, code that was used again
-is.
+torch's compilers cannot be taken apart as ours can (Note [Ladder] of :mod:`aotcheck.blame.ladder`), but torch has
+backends with fewer layers: Dynamo alone; with the AOT autograd; with decompositions and the min-cut partition; with a
+compiler. The program runs on each of them, from the simplest on, every call compiled anew. The first one that differs
+is to blame, whatever the others show. If none differs, the reuse of compiled code is to blame.
 
-Of a user's backend nobody knows what it has inside, but Dynamo counts: where frames are traced while the program runs
-on it, it is a backend of ``torch.compile``, and Dynamo alone is the layer below it; where the graphs are handed to an
-AOT autograd, torch's is the next one.
+The inside of a user's backend is not known, but Dynamo counts traced frames. If there are any while the program runs,
+it is a backend of ``torch.compile``, and Dynamo alone is the layer below it. If its graphs go through an AOT autograd,
+torch's is the next layer.
 """
 
 from __future__ import annotations

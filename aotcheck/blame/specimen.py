@@ -1,11 +1,11 @@
 """One call of a program, compiled again and taken apart. Only this module knows the inside of the AOT autograd.
 
 Note [Specimens]
-A specimen is made when the call is about to run. The caller's storages are copied then, so that the trace, the joint
-graph and the partitioned graphs can be run afterwards on what the call was given, each by itself and none through the
-runtime. What the trace says of tensors is read off the replicas: they have the geometries, histories and aliasing that
-the record is made from, but nothing of the record. Of wrapper subclasses the tensors that they hold are looked at,
-under the names that the oracles give them; gradients of wrappers are left to the rungs above.
+A specimen is made when the call is about to run. It copies the caller's storages, so that trace, joint graph and
+partitioned graphs can run afterwards on the arguments of the call, each by itself and without the runtime. The trace's
+facts of tensors are read off the replicas: these have the geometries, histories and aliasing from which the record is
+made, but nothing of the record. For wrappers the inner tensors are compared, under the names that the oracles give
+them; gradients of wrappers are not compared here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds the wrong step of a record: follows one fact of one tensor through the steps of the call.
 
 Note [Timeline]
-The runtime is generated straight-line code, one line per step. The call is made again with a look at the tensor that
-differs after each line. The last step that changed the fact left it as it is, and eager has it otherwise: that step is
-wrong. Where no step changed it, the step that should have is missing.
+The runtime is generated straight-line code, one line per step. The call runs again, and the tensor that differs is
+inspected after each line. The last step that changed the wrong fact is wrong. If no step changed the fact, a step that
+should change it is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The suite's variations of inputs and calls, applied to one function of the user's own.
 
-Where the fuzzer draws the function, here it is given: a function over tensors, a module, a custom op. What is varied is
-everything else that a caller may do: how arguments alias and are laid out, what requires grad, which context is around
-the call, what comes after it, and the second call.
+The fuzzer draws functions; here the user gives one: a function over tensors, a module, a custom op. The variations
+change the rest: how arguments alias and are laid out, what requires grad, which context is around the call, what the
+caller does after it, and the second call.
 """
 
 from aotcheck.checking.changes import CHANGES, Change

@@ -1,6 +1,6 @@
 """Finds custom ops with wrong schemas: ops that write an argument, or return its memory, and do not declare it.
 
-A compiler believes schemas. What it then does otherwise than eager is the op's fault, so the op is named.
+A compiler relies on schemas. If a schema is wrong, a difference is the op's fault, so the report names the op.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reduces a failing program to a smallest program that still fails the same way.
 
-:func:`minimize` asks a predicate in this process; :class:`Reduction` runs candidates on a backend in worker processes,
-where a crash or a hang is an outcome like any other.
+:func:`minimize` calls a predicate in this process. :class:`Reduction` runs candidates on a backend in worker processes,
+so a crash or a hang is an outcome like any other.
 """
 
 from aotcheck.minimize.isolated import Limits

@@ -1,8 +1,7 @@
-"""Surgery on programs: statements taken out, names replaced, outputs pruned, and whether what is left still holds
-together.
+"""Edits of programs: remove statements, replace names, prune outputs, and check that the result is well formed.
 
-An edit need not keep the meaning of a program: the predicate decides. It must keep it well formed, which is what
-:func:`closed` says.
+An edit may change what a program computes: the predicate decides whether the result is of use. But the result must be
+well formed (:func:`closed`).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Body = tuple[Statement, ...]
 
 
 def mapped(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """``expr`` with ``change`` applied to each node from the top; where it returns None, to the node's children."""
+    """``expr`` with ``change`` applied to each node from the top; if it returns None, to the node's children."""
     changed = change(expr)
     if changed is not None:
         return changed
@@ -79,7 +78,7 @@ def renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
 
 
 def edited(body: Body, change: Callable[[int, OpCall], OpCall | None]) -> Body:
-    """``body`` with ``change(index, call)`` in place of each op call, None taking it out; blocks left empty go too."""
+    """``body`` with ``change(index, call)`` in place of each op call, removed if that is None; empty blocks go too."""
     count = itertools.count()
 
     def walk(statements: Body) -> Iterator[Statement]:
@@ -123,9 +122,9 @@ def _first_operand(call: OpCall) -> str | None:
 
 
 def bypassed(body: Body, removed: Collection[int]) -> tuple[Body, dict[str, str]]:
-    """``body`` without some of its op calls, whatever read their results reading their first operand instead.
+    """``body`` without some of its op calls; statements that read their results read their first operand instead.
 
-    Returns the body and what to rename behind it.
+    Returns the body, and the names to replace in what follows it.
     """
     names: dict[str, str] = {}
 
@@ -158,7 +157,7 @@ def readers_removed(body: Body, removed: Collection[int], dead: Iterable[str] = 
 
 
 def pruned(expr: Expr, dead: Collection[str]) -> Expr | None:
-    """``expr`` without the leaves that read a dead name; None where nothing is left."""
+    """``expr`` without the leaves that read a dead name; None if nothing is left."""
     match expr:
         case Ref(name) | DeviceOf(name):
             return None if name in dead else expr
@@ -192,7 +191,7 @@ def leaves(expr: Expr) -> Iterator[Expr]:
 
 
 def inputs_of(program: Program) -> Iterator[tuple[int, Inputs]]:
-    """The calls that have inputs of their own, and those."""
+    """The numbers of the calls that have inputs of their own, with these inputs."""
     for index, call in enumerate(program.calls):
         if call.inputs is not None:
             yield index, call.inputs
@@ -208,7 +207,7 @@ def with_inputs(program: Program, changed: Mapping[int, Inputs]) -> Program:
 
 
 def closed(program: Program) -> bool:
-    """Whether every name is defined before it is read, once, and every call has an argument for each parameter."""
+    """True if every name is defined once, before it is read, and every call has an argument for each parameter."""
     if len(set(program.params)) != len(program.params):
         return False
     if not _closed(program.body, [program.outputs], program.params):

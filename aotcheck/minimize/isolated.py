@@ -32,7 +32,7 @@ __all__ = ["IsolatedJudge", "Limits", "outcome_of", "workers"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What minimizing may take.
+    """The limits of minimizing.
 
     Args:
         jobs: worker processes.
@@ -75,9 +75,9 @@ class IsolatedJudge:
 
     Args:
         pool: from :func:`workers`.
-        subject: what programs are run on.
-        limits: what they may take.
-        stop: set it to end the search.
+        subject: what to run programs on.
+        limits: the time and memory that they may take.
+        stop: the event that ends the search when it is set.
     """
 
     def __init__(self, pool: Workers, subject: Subject, limits: Limits, stop: threading.Event) -> None:
@@ -92,11 +92,11 @@ class IsolatedJudge:
 
     @property
     def over(self) -> bool:
-        """Whether time is up or somebody has asked to stop."""
+        """True if time is up or ``stop`` is set."""
         return self._stop.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
 
     def judgement(self, program: Program) -> Judgement:
-        """What ``program`` shows, how eager behaves included where there is a key: if the worker died, asked apart."""
+        """What ``program`` shows. If there is a key and the worker died, another worker finds out how eager behaves."""
         found = self._own(program, self._outcome(program, self.subject, self._ahead.pop(program, None)))
         if found.key is not None and found.eager is None:
             eager = self._eager(program)
@@ -114,8 +114,8 @@ class IsolatedJudge:
     def first(self, candidates: Iterable[Program]) -> Program | None:
         """The first candidate that shows the target's key, by :meth:`shows`.
 
-        As many as there are workers run at a time, yet the answer is the one that comes first in order, so that the
-        number of workers changes nothing but the time.
+        Each worker runs one candidate at a time, but the answer is the first one in order, so the number of workers
+        changes only the time.
         """
         rest = iter(candidates)
         window: deque[Program] = deque()
@@ -133,15 +133,15 @@ class IsolatedJudge:
         return None
 
     def shows(self, program: Program) -> bool:
-        """Whether ``program`` shows the target's key, is valid beside it, can be written down, and calls no op that the
-        current program does not and that has a bug of its own (Note [Own bugs] of :mod:`aotcheck.minimize.own`)."""
+        """True if ``program`` shows the target's key, is valid, can be written as a script, and brings in no op with a
+        bug of its own (Note [Own bugs] of :mod:`aotcheck.minimize.own`)."""
         if not self._shows_key(program) or not _can_be_written(program):
             return False
         new = [] if self.current is None else brought_in(program, self.current)
         return not any(self.is_own(placed, program) for placed in new)
 
     def is_own(self, placed: Placed, program: Program) -> bool:
-        """Whether the target's key is, in ``program``, the doing of one op, and of no other of its kind."""
+        """True if one op of ``program``, and no other op of its kind, causes the target's key."""
         if not any(self._is_guilty(one) for one in self._alone(placed, program)):
             return False
         return not is_shared(placed, program, self._shows_key)
@@ -203,7 +203,7 @@ class IsolatedJudge:
 
 
 def outcome_of(future: Any, timeout: float) -> Judgement | None:
-    """What a worker said of a program, or how it died of it; None if it died of the program before."""
+    """A worker's answer about a program, or how the worker died of it; None if it died of the program before."""
     try:
         found: Judgement = future.result()
         return found
@@ -216,7 +216,7 @@ def outcome_of(future: Any, timeout: float) -> Judgement | None:
 
 
 def primitives_of(program: Program, subject: Subject) -> list[Program]:
-    """What a worker does for :meth:`IsolatedJudge.primitives`."""
+    """The task of a worker for :meth:`IsolatedJudge.primitives`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return primitives(program, require_device(subject.device))

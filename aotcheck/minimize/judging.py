@@ -1,11 +1,10 @@
 """A worker's answer about one program: the coarse key of its difference, and how eager behaved.
 
 Note [Valid candidates]
-    A candidate that fails under the same key is worth nothing if eager itself no longer gives it a well-defined
-    outcome, or refuses it where it did not refuse the original: a message that happens to be the same is then another
-    difference. So a candidate may only raise, in eager, what the original raises (phase, type and normalized message),
-    and where the original's outcome is well defined by the inspection that strategies apply to what they draw, the
-    candidate's must be too.
+    A candidate with the same key is of no use if its outcome in eager is not well defined, or if eager refuses the
+    candidate and not the original: then the same message belongs to another difference. So in eager a candidate may
+    raise only what the original raises (phase, type and normalized message). And if the original passes the inspection
+    that strategies apply to the programs they draw, so must the candidate.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from aotcheck.workers import POISONED
 __all__ = ["Eager", "InspectionError", "Judgement", "Subject", "eager_behaviour", "judge", "load_inspection"]
 
 Inspection = Callable[[Program], object]
-"""Runs a program in eager and raises where its outcome is not well defined."""
+"""Runs a program in eager and raises if its outcome is not well defined."""
 
 
 class InspectionError(Exception):
@@ -38,7 +37,7 @@ class InspectionError(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """What candidates are run on.
+    """The backend and the device on which candidates run.
 
     Args:
         backend: as ``backends.resolve`` takes it.
@@ -47,8 +46,8 @@ class Subject:
             themselves and this layer does not know strategies.
         expectations: what is not expected of the backend.
         baselines: backends whose differences do not count.
-        held_to: the backend whose promises count, where that is another one: what a baseline does where nobody expects
-            it to is the baseline's all the same.
+        held_to: the backend whose promises count, if it is another one: for a baseline it is the backend under test,
+            since a difference is the baseline's even if the baseline does not promise the fact.
     """
 
     backend: str
@@ -76,7 +75,7 @@ class Eager:
     defined: bool
 
     def allows(self, candidate: Eager) -> bool:
-        """Whether ``candidate`` behaves no odder than this, see Note [Valid candidates]."""
+        """True if ``candidate`` may take the place of a program that behaves so, see Note [Valid candidates]."""
         return candidate.raises <= self.raises and (candidate.defined or not self.defined)
 
 
@@ -85,10 +84,10 @@ class Judgement:
     """What a program shows.
 
     Args:
-        key: the coarse key of its first hard difference; None where it has none.
-        text: that difference for people; where there is none, why.
-        eager: None where nobody could see it, since the worker died.
-        shown: all coarse keys of the step that shows the first one, each with a difference for people.
+        key: the coarse key of its first hard difference; None if it has none.
+        text: that difference as text, or the reason why there is none.
+        eager: how eager behaves; None if the worker died before that was known.
+        shown: all coarse keys of the step with the first difference, each with a difference as text.
     """
 
     key: CoarseKey | None
@@ -127,7 +126,7 @@ def _tools(subject: Subject) -> tuple[Backend, torch.device, Inspection]:
 
 
 def eager_behaviour(program: Program, subject: Subject) -> Eager:
-    """How eager behaves on ``program``; raises what eager raises while the inputs are built."""
+    """How eager behaves on ``program``. Raises what eager raises while the inputs are built."""
     _, device, inspection = _tools(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -148,7 +147,7 @@ _poisoned = False
 
 
 def judge(program: Program, subject: Subject) -> Judgement:
-    """Run ``program`` and say what it shows, in a worker: a process that it has poisoned ends before the next one."""
+    """In a worker: run ``program`` and say what it shows. If the program spoils the process, the worker ends."""
     global _poisoned
     if _poisoned:
         os._exit(POISONED)

@@ -1,11 +1,11 @@
-"""Whether a simple op in a candidate has a difference of its own, so that the candidate would be another bug.
+"""Checks whether a simple op in a candidate is wrong by itself, so that the candidate would show another bug.
 
 Note [Own bugs]
-    Passes put a simpler op in place of another, since most bugs lie in how tensors hang together and not in the op. Yet
-    a backend may get the simpler op wrong as well, under the same coarse key, and then the finding would come out as
-    that op's bug. So an op that a candidate brings in must be innocent: by itself, on plain operands or on operands as
-    it has there, it shows nothing that would explain the key. If it is not, the key must be none of its own doing
-    either: more than half of the other ops of its kind (:data:`KINDS`) show it in the same place.
+    Passes replace an op by a simpler one, since most bugs come from how tensors share memory and history, not from the
+    op. But if the backend gets the simpler op wrong too, under the same coarse key, the finding would become that op's
+    bug. So an op that a candidate brings in must not show a difference by itself, on plain operands or on operands as
+    in the candidate, that would explain the key. There is one exception: if more than half of the other ops of its kind
+    (:data:`KINDS`) show the key in the same place, the op is not the cause, and the candidate counts.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Placed:
     """An op call of a program.
 
     Args:
-        at: None for the body, else which call's inputs it builds.
-        index: which of the op calls there.
-        call: it.
+        at: None for the body, else the number of the call whose inputs it builds.
+        index: its number among the op calls there.
+        call: the op call.
     """
 
     at: int | None
@@ -50,8 +50,8 @@ def brought_in(candidate: Program, current: Program) -> list[Placed]:
 
 
 def alone(call: OpCall, program: Program) -> Iterator[Program]:
-    """Programs that do what ``call`` does on plain operands and nothing else, called plainly and as ``program`` is, for
-    each dtype of its inputs."""
+    """Programs with only ``call``, on plain operands of each dtype of ``program``'s inputs, called plainly and as
+    ``program`` is called."""
     operands = list(dict.fromkeys(operands_of(call)))
     if not operands:
         return
@@ -73,7 +73,7 @@ def _with(call: Call, inputs: Inputs) -> Call:
 
 
 def explains(key: CoarseKey, target: CoarseKey) -> bool:
-    """Whether an op that shows ``key`` by itself may be why a program with it shows ``target``."""
+    """True if an op that shows ``key`` by itself may be the cause of ``target`` in a program with the op."""
     return key == target or is_primitive_root(key, target)
 
 
@@ -98,6 +98,6 @@ Shows = Callable[[Program], bool | None]
 
 
 def is_shared(placed: Placed, program: Program, shows: Shows) -> bool:
-    """Whether most other ops of the kind show the same in the same place."""
+    """True if most other ops of the kind show the key in the same place."""
     said = [shown for other in _others_of_its_kind(placed, program) if (shown := shows(other)) is not None]
     return 2 * sum(said) > len(said)

@@ -1,13 +1,12 @@
 """Splits a program into the ops that it is made of, each as a program of its own.
 
 Note [Primitives]
-    A backend that gets one op wrong is found through whatever calls that op: a subscript that is written, a linear
-    layer, a module that checkpoints. What is the same in all of them is seen below Python, where a dispatch mode
-    meets every op with its operands. Each that the table has an entry for is made a program: one statement on inputs
-    with the geometry of those operands. Where such a program is wrong by itself it is what the bug is told by. What
-    an op shows on odd operands may be chance (a transposition that is lost shows in the strides of a square, and in a
-    missing error on three dimensions), so :func:`plainer` has the same op on plain ones. Whether an operand is a lazy
-    conjugate or negative is left out, as is ``out=`` where the op is wrong without.
+    If a backend gets one op wrong, every caller of the op fails: an assignment to a subscript, a linear layer, a module
+    with checkpoints. A dispatch mode sees the op that they share, with its operands. Each op that has a table entry
+    becomes a program: one statement on inputs with the geometry of those operands. If such a program is wrong by
+    itself, it identifies the bug. On unusual operands the difference may be chance (a transposition that is lost shows
+    in the strides of a square, and as a missing error on three dimensions), so :func:`plainer` has the same op on plain
+    operands. Lazy conjugates and negatives are left out, and ``out=`` if the op is wrong without it.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ from aotcheck.program.ops.subclasses import held
 __all__ = ["is_primitive_root", "may_have_primitive_root", "plainer", "primitives"]
 
 MOST_OPS = 32
-"""As many different ops are looked at, ..."""
+"""The most different ops that are tried, ..."""
 
 MOST_ELEMENTS = 64
-"""... of operands whose storages hold no more than this."""
+"""... and the most elements that the storage of an operand may have."""
 
 _WRONG = frozenset(
     kind.value
@@ -63,18 +62,18 @@ _WRONG = frozenset(
         OracleKind.STORAGE_SIZE,
     )
 )
-"""What an op does wrong by itself; flags that autograd keeps are of no single op."""
+"""Differences that one op can cause; autograd's flags depend on more than one op."""
 
 _PLAIN, _AROUND = (2, 3), (2, 4)
 
 
 def may_have_primitive_root(key: CoarseKey) -> bool:
-    """Whether a difference under ``key`` may be one op's doing."""
+    """True if one op may cause a difference under ``key``."""
     return key.oracle in _WRONG or (key.oracle == OracleKind.EXCEPTION.value and key.place.startswith("forward"))
 
 
 def is_primitive_root(key: CoarseKey, target: CoarseKey) -> bool:
-    """Whether one op that shows ``key`` explains a program that shows ``target``."""
+    """True if one op that shows ``key`` explains a program that shows ``target``."""
     if "later" in key.place:
         return False
     return key.oracle in _WRONG if not key.error else (key.oracle, key.error) == (target.oracle, target.error)
@@ -99,7 +98,7 @@ def primitives(program: Program, device: torch.device) -> list[Program]:
 
 
 def plainer(program: Program) -> Iterator[Program]:
-    """The same op on plain operands: row-major, of two dimensions, each on memory of its own; then windows of such."""
+    """The same op on plain operands: contiguous, two-dimensional, each on its own storage; then on views of such."""
     (at, inputs), *_ = inputs_of(program)
     dtypes = tuple(t.dtype for t in inputs.tensors)
     for whole, offset in ((_PLAIN, 0), (_AROUND, 1)):

@@ -15,22 +15,22 @@ __all__ = ["Judge", "Step", "minimize", "steps"]
 
 
 class Judge(Protocol):
-    """Who says which candidates still fail."""
+    """Decides which candidates still fail."""
 
     def first(self, candidates: Iterable[Program]) -> Program | None:
         """The first of ``candidates``, in their order, that still fails; None if none does."""
 
     @property
     def over(self) -> bool:
-        """Whether to stop where we are: time is up, or the user has asked."""
+        """True if the search must stop: time is up, or the user has asked."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A candidate that was taken.
+    """A candidate that was accepted.
 
     Args:
-        program: it.
+        program: the candidate.
         made_by: the pass that proposed it.
     """
 
@@ -41,8 +41,8 @@ class Step:
 def steps(program: Program, judge: Judge) -> Iterator[Step]:
     """Simplify ``program``, one accepted candidate at a time; the last one is minimal unless the judge is over.
 
-    Each step is smaller by :class:`aotcheck.minimize.size.Size` than the one before, so there is an end; no candidate
-    is judged twice. It ends when a round of all passes has changed nothing.
+    Each step is smaller by :class:`aotcheck.minimize.size.Size` than the one before, so the search ends: when a round
+    of all passes has changed nothing. No candidate is judged twice.
     """
     rejected: set[Program] = set()
     changed = True
@@ -87,12 +87,12 @@ class _Calls:
 
 
 def minimize(program: Program, still_fails: Callable[[Program], bool]) -> Program:
-    """The simplest program reachable from ``program`` for which ``still_fails`` holds; ``program`` if nothing is.
+    """The simplest program that the passes can reach from ``program`` and for which ``still_fails`` holds.
 
     Args:
-        program: one that fails.
-        still_fails: asked of candidates, each well formed: every name defined before it is read. Whether eager can run
-            one is for the predicate to say. Where it raises, so does this.
+        program: a program that fails.
+        still_fails: the predicate on candidates. Each is well formed: every name is defined before it is read. The
+            predicate decides whether eager can run the candidate. Its exceptions are passed on.
 
     Deterministic if the predicate is, and idempotent: minimizing the result gives the result.
     """

@@ -1,4 +1,4 @@
-"""One failing program minimized on a backend, from the first look at it to the confirmed result."""
+"""Minimizes one failing program on a backend, from its first run to the confirmed result."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Reduced:
     """A minimized program.
 
     Args:
-        program: it.
-        shows: its coarse key and difference, as a fresh process saw them.
-        finished: whether it is minimal; False where time was up or somebody asked to stop.
+        program: the minimized program.
+        shows: its coarse key and difference, in a fresh process.
+        finished: whether it is minimal; False if time was up or somebody asked to stop.
         tried: how many candidates were judged.
         seconds: how long it took.
-        root: what the bug is told by: the one op that is wrong by itself, if there is one, else ``program``.
-        root_shows: its coarse key and difference.
-        own: the ops of ``program`` that a pass puts in place of others and that have a bug of their own here, see Note
-            [Own bugs] of :mod:`aotcheck.minimize.own`; only looked for with ``to_root``.
+        root: the program that identifies the bug: the op that is wrong by itself, if there is one, else ``program``.
+        root_shows: the coarse key and difference of ``root``.
+        own: the simple ops of ``program`` that are wrong by themselves, see Note [Own bugs] of
+            :mod:`aotcheck.minimize.own`; only found with ``to_root``.
     """
 
     program: Program
@@ -57,13 +57,13 @@ def inputs_passed(program: Program) -> int:
 
 
 class Reduction:
-    """Minimizing ``program``, told step by step by :meth:`steps`; the attributes say how far it is.
+    """A minimization of ``program``, which :meth:`steps` runs; the attributes say how far it is.
 
     Args:
-        program: what to minimize.
-        subject: the backend that it fails on.
-        limits: what may be spent.
-        stop: set it to stop with what there is.
+        program: the program to minimize.
+        subject: the backend on which it fails.
+        limits: the time and memory that it may take.
+        stop: the event that stops it, with the result so far.
         to_root: whether the result may show another key than the original, see Note [Roots] of
             :mod:`aotcheck.minimize.root` and Note [Primitives] of :mod:`aotcheck.minimize.primitive`.
     """
@@ -96,7 +96,7 @@ class Reduction:
         return time.monotonic() - self._began
 
     def steps(self) -> Iterator[Step]:
-        """Minimize; afterwards ``result`` is there.
+        """Minimize, one accepted candidate at a time; afterwards ``result`` is set.
 
         Raises:
             DoesNotFailError: the program shows no difference.

@@ -1,12 +1,11 @@
-"""Where a minimized program goes wrong first: shorter beginnings of it that return what they make.
+"""Finds the statement at which a minimized program first goes wrong, by shorter beginnings that return their results.
 
 Note [Roots]
-    A wrong value may be seen where it was made, or in what is done with it: written to an input, saved for a backward,
-    too short for a view of it. Minimizing keeps the key under which a program was found, so one bug ends as several
-    programs. So what a minimal program makes is returned at once, statement by statement, in a plain call: where the
-    values or the aliasing of that are wrong already, all that follows is a consequence, and this shorter program is
-    what the bug is told by. Other kinds of difference are no reason: a flag of a result that is otherwise right need
-    not be why what follows is wrong.
+    A wrong value may be found where it is made, or in a use of it: it is written to an input, saved for a backward, or
+    too short for a view. Minimizing keeps the key of the finding, so one bug gives several minimized programs. So each
+    beginning of a minimized program is run with its last result returned, in a plain call. If the values or the
+    aliasing of that are wrong already, all that follows is a consequence, and this shorter program identifies the bug.
+    Other kinds of differences do not count: a wrong flag of a result that is otherwise right need not be the cause.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from aotcheck.program import Call, GradMode, OpCall, Program, Ref, TupleExpr, fl
 __all__ = ["is_root", "may_cause", "roots"]
 
 _UNNAMED = "v_made"
-"""What a result is called that the program has no name for."""
+"""The name of a result that has no name in the program."""
 
 _CAUSES = frozenset({OracleKind.VALUES.value, OracleKind.ALIASING.value})
 

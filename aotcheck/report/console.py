@@ -1,4 +1,4 @@
-"""Where reports are printed: rich's console, told what this package does with a reader that has gone."""
+"""The console for reports: rich's, with this package's handling of an output that nobody reads any more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The zoo: small programs of the kinds that people train, run eagerly and through a backend.
 
-Where the fuzzer draws what nobody writes, a model here is what everybody writes: modules, a loss, a backward, an
-optimizer, batches whose sizes change.
+The fuzzer draws programs that people rarely write. A model here is what people write often: modules, a loss, a
+backward, an optimizer, batches whose sizes change.
 """
 
 from aotcheck.zoo.judge import Outcome, Result, judged

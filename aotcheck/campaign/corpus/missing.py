@@ -1,14 +1,14 @@
 """Findings of a run that no corpus file shows.
 
 Note [Covered]
-    A corpus covers a coarse key of a backend if a file has it in its ``keys`` for that backend. One key may have
-    several causes: of the findings under a covered key, those that make all the calls of one of its files are probably
-    that bug again, as in Note [Known bugs are not repeated] of :mod:`aotcheck.campaign.results.triage`; the others are left
-    for somebody to look at.
+    A corpus covers a coarse key of a backend if a file has the key in its ``keys`` for that backend. One key may have
+    several causes. A finding under a covered key that makes all the calls of one of the key's files is probably that
+    bug again, as in Note [Known bugs are not repeated] of :mod:`aotcheck.campaign.results.triage`. Somebody must look
+    at the others.
 
 Note [What dies alone]
-    A finding whose script, run by itself, kills its process is a crash, whatever was seen of it in the run: memory is
-    read or written that nobody owns, and what comes of that is chance.
+    A finding whose script, run by itself, kills its process is a crash, whatever difference the run saw: the program
+    reads or writes memory that is not its own, so the difference is chance.
 """
 
 from __future__ import annotations

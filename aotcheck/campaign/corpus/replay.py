@@ -1,9 +1,9 @@
 """Saved scripts judged again, each in a process of its own, against what their headers expect.
 
 Note [Replay]
-    One file may crash, hang, poison its process or take all its memory, and the next one is judged as if it had not.
-    Building inputs runs ops too, so nothing of a file is run here, in the process that tells the others apart. What
-    surprises is judged once more, in another fresh process: what differs one time and not the other is flaky.
+    A file may crash, hang, spoil its process or take all its memory without an effect on the next file. Building inputs
+    runs ops too, so this process runs nothing of a file, only the workers do. A file that does not do what its header
+    expects is judged again, in another fresh process; if it differs one time and not the other, it is flaky.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """The signatures that earlier nights reported: each is new once, then known, fixed when it agrees again, or flaky.
 
 Note [Remembered signatures]
-    A signature that the corpus does not have is remembered from the night on which it is found: a line in
-    ``memory.json``, and its minimized program in a file of the corpus' form beside it. The file is replayed every
-    night, some times each in a fresh process, and triage knows it as it knows the corpus. What the last nights showed
-    is the status: NEW on the first night, then KNOWN while it differs and FIXED once it agrees; FLAKY where runs of one
-    night do not agree with each other, or where it differs again after it had agreed, until it did the same for three
-    nights. Somebody must act on what is NEW and on what has become FLAKY, once. Who deletes the file forgets the
-    signature.
+    A signature that the corpus does not have is remembered from the night on which it is found: as a line in
+    ``memory.json``, with its minimized program beside it as a corpus file. Each night replays the file several times,
+    each in a fresh process, and triage treats it as a known bug, like a corpus file. The status follows from the last
+    nights: NEW in the first night, then KNOWN while the program differs and FIXED once it agrees. It is FLAKY if runs
+    of one night disagree, or if it differs again after it agreed, until three nights in a row are the same. A night
+    fails if a signature is NEW or has just become FLAKY. To forget a signature, delete its file.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which pairs of traits a campaign has exercised and observed, and which it should aim at next.
 
 Note [Steering]
-    Blocks come in epochs of ``EPOCH``. What the blocks of an epoch aim at are the pairs that were rarest in all epochs
-    but the one before, so that workers need not wait for each other at its end, and any number of them draws the same
-    programs. The first two epochs aim at nothing: they are what a strategy gives by itself. Nor does any aim at a trait
-    that the strategy says it never draws: such pairs, always the rarest, would take the places of those that can be.
+    ``EPOCH`` blocks are an epoch. The blocks of an epoch aim at the pairs that are rarest in all earlier epochs except
+    the last one: so workers need not wait for each other at the end of an epoch, and any number of workers draws the
+    same programs. The first two epochs aim at nothing. No block aims at a trait that the strategy says it never draws:
+    pairs with such a trait, always the rarest, would crowd out possible ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a worker is doing, on disk before it does it, so that its death names the culprit.
+"""A worker's journal: it records on disk what the worker is about to do, so a death can be blamed on a program.
 
-One file per block and attempt, one JSON object per line. The supervisor reads it while it grows: it is the only way
-by which results reach it, hence nothing that was finished is lost with the worker that finished it.
+There is one file per block and attempt, with one JSON object per line. The supervisor gets results only by reading the
+file while it grows, so a worker that dies loses no finished result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Journal:
         self._file.flush()
 
     def start(self, index: int, source: str) -> None:
-        """Note that the program ``index`` is about to run, its script first."""
+        """Write the script of program ``index``, then record that the program is about to run."""
         in_flight(self._path).write_text(source, encoding="utf-8")
         self.note("started", index=index)
 
@@ -43,7 +43,7 @@ class Journal:
 
 
 def in_flight(path: Path) -> Path:
-    """Where the script of the program in flight is."""
+    """The path of the script of the program that is running."""
     return path.with_suffix(".py")
 
 
@@ -55,7 +55,7 @@ class JournalReader:
         self._offset = 0
 
     def lines(self) -> Iterator[Mapping[str, Any]]:
-        """The lines that have come since the last time; one that is still being written waits."""
+        """The lines that are new since the last call, without one that is still being written."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -86,7 +86,7 @@ class JournalReader:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write ``text`` so that whoever sees ``path`` sees all of it."""
+    """Write ``text`` atomically: a file at ``path`` is always complete."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -1,15 +1,14 @@
 """Separates the differences that a backend shares with a baseline, which are no findings, from its own.
 
 Note [Baselines]
-    A backend that is built on another one has that one's bugs too. So a program that differs on the backend is run on
-    each baseline as well, in a process of its own kind, which may die of it. A difference is the baseline's too if
-    the baseline shows a hard difference under the same coarse key on the same program, cut after the step in which
-    the backend first differs, where it is asked all that the backend is asked, whatever it promises itself. A death
-    is compared as it is told: by the signal, or that there was no end in time. If all differences of that step are a
-    baseline's, the program is counted and shown as shared and its script goes to the folder ``shared``; else it is a
-    finding, told by the first difference that is the backend's own. Two bugs under one coarse key in one program
-    can't be told apart: such a program is shared. What a baseline refuses, and what it could not be asked, it does
-    not share. Programs that took too much memory are not run again.
+    A backend that is built on another one has the other one's bugs too. So a program that differs on the backend runs
+    on each baseline too, in another process, which may die. The program is cut after the step in which the backend
+    first differs, and the baseline must do all that the backend must do, whatever the baseline promises itself. A
+    difference is shared if the baseline shows a hard difference under the same coarse key; deaths are compared by the
+    signal, or by the timeout. If all differences of that step are shared, the program is counted and shown as shared,
+    and its script goes to the folder ``shared``. Else it is a finding under the first difference that is the backend's
+    own. Two bugs under one coarse key in one program cannot be told apart: such a program is shared. A program that a
+    baseline refuses, or that could not run on it, is not shared. Programs that took too much memory do not run again.
 """
 
 from __future__ import annotations

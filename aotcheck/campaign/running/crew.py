@@ -1,8 +1,8 @@
 """The workers of a campaign: a pool of one for each job.
 
 Note [One pool a worker]
-    The workers of one pebble pool share a channel and its locks. One that gets SIGKILL while it holds a lock takes the
-    others with it, and the pool breaks. So each has a pool of its own, which goes when its worker has died.
+    The workers of one pebble pool share a channel and its locks. If one gets SIGKILL while it holds a lock, the others
+    hang and the pool breaks. So each worker has a pool of its own, which is dropped when the worker has died.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 Note [Suspects]
     A worker that is gone may have died of the program that it ran, or somebody else may have killed it: the system for
-    want of memory, a person. So the program is run once more, by another worker, and is a finding if that one dies of
-    it too. What the supervisor itself has killed, for its time or its memory, is a finding at once.
+    lack of memory, or a person. So another worker runs the program again, and the program is a finding if that worker
+    dies too. A program whose worker the supervisor killed, for its time or memory, is a finding at once.
 
 Note [Flaky deaths]
-    A program that kills one worker and not the next is a finding too, and flaky. The cause may be memory that an
-    earlier program of that worker has spoilt. So the script and what the worker had printed are kept. SIGKILL is left
-    out: it comes from outside.
+    A program that kills one worker and not the next is a flaky finding. The cause may be memory that an earlier program
+    of that worker has spoilt, so the script and the output of the worker are kept. A death by SIGKILL is no finding:
+    somebody else sent the signal.
 """
 
 from __future__ import annotations

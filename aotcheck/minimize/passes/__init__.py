@@ -1,7 +1,7 @@
 """The passes: each takes a program and yields candidates, from bold to careful.
 
-A pass neither runs a candidate nor judges it; what does not hold together, or is not simpler, is left out by whoever
-asks (:mod:`aotcheck.minimize.reduce`). Hence a pass may be generous.
+A pass neither runs nor judges its candidates. :mod:`aotcheck.minimize.reduce` drops those that are not well formed or
+not simpler, so a pass may propose any.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pass over names: statements read earlier names, and all names are canonical in the end."""
+"""A pass over names: lets statements read earlier names, and in the end makes all names canonical."""
 
 from __future__ import annotations
 
