@@ -42,9 +42,9 @@ class Group:
     """Findings of one coarse key that no corpus file shows, or probably shows.
 
     Args:
-        key: it.
+        key: the coarse key.
         findings: their scripts, the smallest first.
-        minimized: the script that minimizing one of them made; None where nobody has.
+        minimized: the minimized script of one of them; None if none is minimized.
     """
 
     key: CoarseKey
@@ -57,10 +57,10 @@ class Missing:
     """What a corpus lacks of a run.
 
     Args:
-        findings: how many the run has, flaky ones left out.
+        findings: how many findings the run has, without flaky ones.
         keys: how many coarse keys they have.
         uncovered: the groups of keys that no file has.
-        unexplained: of the other keys, the findings that do not make all the calls of any of its files.
+        unexplained: for the other keys, the findings that do not make all the calls of a file with that key.
     """
 
     findings: int
@@ -73,11 +73,11 @@ def missing(run: Path, backend: str, events: Iterable[Event], corpus: Sequence[E
     """What ``corpus`` lacks of the run in the folder ``run``; nothing is executed.
 
     Args:
-        run: where the run is now, wherever it was made.
-        backend: the one it was on.
-        events: its own.
-        corpus: the files that there are.
-        causes: whether to look at the findings of covered keys too; that takes reading all of them.
+        run: the run's folder, where it is now.
+        backend: the run's backend.
+        events: the run's events.
+        corpus: the corpus files.
+        causes: whether to compare the findings of covered keys too, for which all of them are read.
     """
     found: dict[Path, CoarseKey] = {}
     minimized: dict[Path, Path] = {}

@@ -1,4 +1,4 @@
-"""Saved scripts judged again, each in a process of its own, against what their headers expect.
+"""Judges saved scripts again, each in a process of its own, and compares with what their headers expect.
 
 Note [Replay]
     A file may crash, hang, spoil its process or take all its memory without an effect on the next file. Building inputs
@@ -41,13 +41,13 @@ START_ALLOWANCE = 30.0
 
 
 _EXPECTED = ("aotcheck", "aot_function", "aot_eager")
-"""The backends of which most files of a corpus say what is expected."""
+"""The backends for which most corpus files have an expectation."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What one run in a process of its own showed. ``shows`` is None, and ``key`` empty, where there is no difference;
-    ``rejected`` says why a file could not be judged, ``unfit`` that the process is of no use afterwards, or no more."""
+    """The result of one run in a process of its own. ``shows`` is None and ``key`` empty if there is no difference;
+    ``rejected`` says why a file could not be judged; ``unfit`` means that the process can run no other program."""
 
     outcome: Outcome | None = None
     shows: CoarseKey | None = None
@@ -64,14 +64,14 @@ class Judged:
 
 @dataclass(frozen=True)
 class Replayed:
-    """A file on a backend.
+    """The result of a file on a backend.
 
     Args:
         path: the file.
-        backend: the backend; empty where the file cannot be read.
-        status: what became of it.
-        judged: what the last run showed.
-        text: the same in words, beside what was expected.
+        backend: the backend; empty if the file cannot be read.
+        status: the result, compared with what was expected.
+        judged: the result of the last run.
+        text: the same as text.
         issue: where the bug is reported, if the header says.
         expected: what the header expects, if anything.
     """
@@ -108,17 +108,17 @@ class Replay:
 
     Args:
         paths: the files.
-        backends: on which; empty for what each header expects something of, or names.
+        backends: the backends to judge on; empty for those for which a header has an expectation, or that it names.
         device: as ``torch.device`` takes it.
         jobs: worker processes.
         timeout: seconds that one program may take.
         memory: bytes that one process may take.
-        runs: how often each is judged at least, in a fresh process each time.
-        stop: set it to end it.
-        corpus: the folder of known bugs, if there is one: a file that says nothing of what is expected is known where
-            a campaign would say so.
-        strategies: imported before a file is judged, as ``module:attribute``; their modules may register ops and
-            subclasses that files name.
+        runs: how often each file is judged at least, in a fresh process each time.
+        stop: the event that ends the replay when it is set.
+        corpus: the folder of known bugs, if there is one: a file without expectations counts as known if a campaign
+            would count its difference as known.
+        strategies: ``module:attribute`` of strategies; a process imports their modules before it judges a file, since
+            they may register ops and subclasses that files name.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Replay:
         return pool.schedule(judge_file, args=args, timeout=limit)
 
     def _again(self, one: _Waiting) -> bool:
-        """Whether another run is wanted: fewer than asked for, or a surprise that nobody has seen twice."""
+        """True if the file must run again: it ran less often than asked for, or its result is unexpected and new."""
         last = one.runs[-1]
         if last.rejected or self.stop.is_set():
             return False
@@ -209,7 +209,7 @@ class Replay:
         return len(one.runs) < max(self.runs, 2 if surprising else 1)
 
     def _status(self, entry: Entry, backend: str, judged: Judged) -> tuple[Status, str]:
-        """What a run means beside what its header expects, or, where that says nothing, beside the corpus."""
+        """The status of a run, by what its header expects, or if there is no expectation, by the corpus."""
         status, text = _status(entry, backend, judged)
         if status is Status.NEW and judged.shows is not None and entry.expected(backend, torch.__version__) is None:
             name = known_as(judged.shows, entry.program, self._known(backend))

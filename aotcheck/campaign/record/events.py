@@ -1,7 +1,7 @@
 """What happens in a campaign, as data.
 
-The engine makes one stream of these; the live display, the writer of run.jsonl and the summary are consumers it does
-not know (the design is schemathesis's).
+The engine makes one stream of events. The live display, the writer of run.jsonl and the summary consume it, and the
+engine does not know them (the design is schemathesis's).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Ending(Enum):
 
 
 class Reproduced(Enum):
-    """What became of a finding when the oracles judged it again in a process of its own."""
+    """The result of judging a finding again, in another process."""
 
     SAME = "same"
     OTHER = "another difference"
@@ -54,7 +54,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class RunResumed:
-    """A run that was broken off goes on: ``programs`` of its programs need not be run again."""
+    """An interrupted run goes on: ``programs`` of its programs are done already."""
 
     programs: int
     time: str
@@ -78,8 +78,8 @@ class BlockGenerated:
 class ProgramChecked:
     """A program has been judged. ``hard`` and ``soft`` are coarse keys; ``path`` is its script, where it differs.
 
-    ``fit`` says whether the process was as before afterwards, the canary and global state: None where it died.
-    ``eager_refuses``: the function raises in eager, in a call that the backend was made to do too.
+    ``fit`` says whether canary and global state were as before after the program; None if the process died.
+    ``eager_refuses``: the function raises in eager, in a call that the backend ran too.
     """
 
     block: int
@@ -123,7 +123,7 @@ class FindingShared:
 
 @dataclass(frozen=True)
 class FindingRechecked:
-    """A finding whose script does not show it has been judged again, by the oracles in a process of their own."""
+    """The oracles have judged a finding again, in another process, since its script does not show the difference."""
 
     path: str
     key: CoarseKey
@@ -131,7 +131,7 @@ class FindingRechecked:
 
 
 class Shown(Enum):
-    """What a finding's script showed when it was run as a stranger would run it."""
+    """What a finding's script showed when it ran by itself, as a user runs it."""
 
     YES = "shows it"
     OTHER = "shows another difference"
@@ -141,7 +141,7 @@ class Shown(Enum):
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """The first script of a coarse key was run by itself. ``exit_code`` None: it was stopped when its time was up."""
+    """The first script of a coarse key has run by itself. ``exit_code`` None: it was stopped when its time was up."""
 
     path: str
     key: CoarseKey
@@ -151,22 +151,22 @@ class ScriptRun:
 
 @dataclass(frozen=True)
 class FindingSigned:
-    """A finding has been minimized, alone in processes of its own, and has its signature.
+    """A finding has been minimized and has its signature.
 
     Args:
         path: the finding's script.
-        key: the coarse key that the minimized program shows, part of the signature as ``skeleton`` and ``stage`` are.
-        skeleton: what the minimized program is made of; what is said instead where it could not be minimized.
-        stage: the stage of our own AOT autograd, or the layer of torch's compilers, that is to blame; empty where the
-            backend is one piece.
+        key: the coarse key of the minimized program; with ``skeleton`` and ``stage`` it is the signature.
+        skeleton: the skeleton of the minimized program, or the reason why it could not be minimized.
+        stage: the stage of our own AOT autograd, or the layer of torch's compilers, that is to blame; empty for a
+            backend without stages.
         minimized: the minimized program's script, one for each signature.
-        statements: how many it has.
-        finished: whether it is minimal; False where time was up.
-        known: the corpus file whose bug this is; empty for a new one.
-        seconds: how long it took.
-        cause: what it is caused by (:func:`aotcheck.campaign.findings.signature.cause`).
-        shown: the coarse key of the minimized program itself, where ``key`` is that of its root; None for the same.
-        text: the difference that the minimized program shows, for people.
+        statements: how many statements it has.
+        finished: whether it is minimal; False if time was up.
+        known: the corpus file that has the bug; empty for a new one.
+        seconds: how long minimizing took.
+        cause: its cause (:func:`aotcheck.campaign.findings.signature.cause`).
+        shown: the coarse key of the minimized program, if ``key`` is that of its root; None if they are the same.
+        text: the difference that the minimized program shows, as text.
     """
 
     path: str
@@ -185,8 +185,8 @@ class FindingSigned:
 
 @dataclass(frozen=True)
 class FindingExplained:
-    """A finding is counted under an earlier signature, whose ops it holds; nobody has minimized it. ``shown_by`` is the
-    file of the program that has that signature."""
+    """A finding that is not minimized is counted under an earlier signature, whose ops it has. ``shown_by`` is the
+    file of the program with that signature."""
 
     path: str
     key: CoarseKey
@@ -198,10 +198,10 @@ class FindingExplained:
 
 @dataclass(frozen=True)
 class FindingFlaky:
-    """A finding shows nothing in a process that has run nothing else; ``text`` is what became of it there.
+    """A finding shows no difference in a fresh process; ``text`` says what it did there.
 
-    Of a program that killed one worker and not the next, ``how`` says how that worker ended and ``log`` is the file of
-    what the worker had printed, if anything. Nobody has tried to minimize such a finding.
+    If a program killed one worker and not the next, ``how`` says how that worker ended, and ``log`` is the file with
+    the worker's output, if there is any. Such a finding is not minimized.
     """
 
     path: str
@@ -213,7 +213,7 @@ class FindingFlaky:
 
 @dataclass(frozen=True)
 class WorkerDied:
-    """A worker is gone; the rest of its block is run by another one. ``index`` is the program in flight, if one was."""
+    """A worker has died; another one runs the rest of its block. ``index`` is the program that was running, if any."""
 
     block: int
     index: int | None
@@ -232,11 +232,11 @@ class ProgramFailed:
 
 @dataclass(frozen=True)
 class BugReported:
-    """A report that can be posted has been tried to write for a signature.
+    """The report of a signature has been written, or could not be written.
 
     Args:
         minimized: the minimized program of the signature.
-        path: the report; empty where the program showed nothing.
+        path: the report; empty if the program showed no difference.
         script: whether a script of plain torch shows the difference.
         reason: why there is no script, or no report.
     """
@@ -257,7 +257,7 @@ class BlockFailed:
 
 @dataclass(frozen=True)
 class PairsCounted:
-    """How many programs of the run had each pair of traits; told once, at the end.
+    """How many programs of the run had each pair of traits; one event at the end.
 
     Args:
         traits: their names, ``facet:name``.

@@ -1,1 +1,1 @@
-"""Blocks run in workers that may die: the engine, its workers, and what is written down of their deaths."""
+"""Runs blocks in workers that may die: the engine, its workers, and the findings from their deaths."""

@@ -61,12 +61,12 @@ class _Held:
 
 
 class Baselines:
-    """Tells findings from what baselines share, by :meth:`sifted`.
+    """Separates findings from differences that a baseline shares, by :meth:`sifted`.
 
     Args:
         settings: the campaign's.
-        stop: set it to wait no longer.
-        past: what the run has told before it was broken off.
+        stop: the event that ends the waiting when it is set.
+        past: the run's results from before it was interrupted.
     """
 
     def __init__(self, settings: Settings, stop: threading.Event, past: Iterable[Event] = ()) -> None:
@@ -78,7 +78,7 @@ class Baselines:
             self._note(event)
 
     def sifted(self, events: Iterable[Event]) -> Iterator[Event]:
-        """``events``, those of findings later and only if they are the backend's own."""
+        """Pass ``events`` on; those of findings come later, and only if the difference is the backend's own."""
         if not self.settings.baselines:
             yield from events
             return

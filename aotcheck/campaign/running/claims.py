@@ -10,13 +10,13 @@ __all__ = ["Claims"]
 
 
 class Claims:
-    """The next block that nobody else has taken, until the time of all of them together is up.
+    """Gives a process the next block that no other process has taken, until the common deadline.
 
-    A file for each block, made by whoever takes it and by nobody else; the deadline is a file too, made by the first.
+    The process that takes a block creates a file for it, and only one can. The first process writes the deadline.
 
     Args:
-        folder: what the processes share; made if need be.
-        seconds: how long they go on, from when the first of them begins.
+        folder: the folder that the processes share; created if need be.
+        seconds: how long they run, from the start of the first process.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -25,7 +25,7 @@ class Claims:
 
     @property
     def deadline(self) -> float:
-        """When it ends, in seconds since 1970; the same for all."""
+        """The deadline of all processes, in seconds since the epoch."""
         path = self.folder / "deadline"
         if not path.exists():
             draft = self.folder / f".deadline-{time.time_ns()}"
@@ -39,7 +39,7 @@ class Claims:
         return float(path.read_text())
 
     def blocks(self) -> Iterator[int]:
-        """The blocks that are ours, one at a time: a block is taken when it is asked for."""
+        """The blocks of this process, one at a time; each is taken when it is asked for."""
         block = 0
         while time.time() < self.deadline:
             try:

@@ -35,7 +35,7 @@ class Crew:
         self.stop()
 
     def schedule(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The future of a call in a worker that has nothing else to do."""
+        """Call a function in an idle worker; the future of the call."""
         assert len(self._busy) < self._jobs
         while self._idle:
             pool = self._idle.pop()
@@ -49,7 +49,7 @@ class Crew:
         return future
 
     def over(self, future: Any, alive: bool) -> None:
-        """What a future stands for is over; if its worker is not ``alive``, or fit, it gets no further task."""
+        """The call of a future has ended; a worker that is not ``alive``, or not fit, gets no further task."""
         pool = self._busy.pop(id(future))
         if alive:
             self._idle.append(pool)

@@ -29,7 +29,7 @@ from aotcheck.workers import log_of
 __all__ = ["Deaths"]
 
 LOG_BYTES = 64 * 1024
-"""As much of the end of a worker's output is kept."""
+"""How much of the end of a worker's output is kept."""
 
 FROM_OUTSIDE = frozenset({"killed by SIGKILL", "its pool broke", "cancelled"})
 """Ends that say nothing about the program that ran."""
@@ -46,7 +46,7 @@ class _Death:
 
 
 class Deaths:
-    """Keeps the suspects of a campaign and writes its dead programs down.
+    """Keeps the suspects of a campaign, and writes programs that killed their worker as findings.
 
     Args:
         settings: the campaign's.
@@ -65,7 +65,7 @@ class Deaths:
         return True
 
     def finding(self, flight: Flight, index: int, how: str) -> Iterator[Event]:
-        """A program that took its worker with it is a finding."""
+        """The finding of a program that killed its worker."""
         task, death = flight.task, self._death(flight, how)
         self._suspects.pop((task.block, index), None)
         kind = flight.killed or OracleKind.CRASH
@@ -86,12 +86,12 @@ class Deaths:
         yield FindingWritten(task.block, index, key, text, path)
 
     def cleared(self, event: Event) -> Iterator[Event]:
-        """Tell of a suspect that was judged after all, see Note [Flaky deaths]."""
+        """Events for a suspect that another worker has judged, see Note [Flaky deaths]."""
         if isinstance(event, ProgramChecked) and (death := self._suspects.pop((event.block, event.index), None)):
             yield from self._flaky(death, event.index, "another worker ran the program to its end")
 
     def left(self) -> Iterator[Event]:
-        """Tell of suspects that nobody has run again when the run ends."""
+        """Events for suspects that have not run again when the run ends."""
         for (_, index), death in self._suspects.items():
             yield from self._flaky(death, index, "the run ended before the program was run again")
         self._suspects.clear()

@@ -45,7 +45,7 @@ class Flight:
         self.reader = JournalReader(self.task.journal)
 
     def news(self) -> Iterator[Event]:
-        """Events for what the worker has told since the last time."""
+        """Events for what the worker has reported since the last call."""
         for line in self.reader.lines():
             self.since = time.monotonic()
             with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):

@@ -1,7 +1,7 @@
-"""Findings' scripts run as a user runs them: ``python script.py``, in a process of their own.
+"""Runs scripts of findings as a user runs them: ``python script.py``, each in another process.
 
-A finding is only worth reporting if its script shows it. The first script of each coarse key is run, and what it showed
-is an event like any other.
+A finding is only worth reporting if its script shows the difference. So the first script of each coarse key runs, and
+its result is an event like any other.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Scripts:
         backend: the backend that the scripts compare with.
         device: the device they run on.
         jobs: how many run at a time.
-        limit: seconds that one may take.
-        seconds: how long scripts may run, all together; None for a tenth of the time since the run began, and
-            ``LEAST_SECONDS`` at least. What there is no time for is not run, and counted as such.
-        folder: where their output is kept while they run.
+        limit: seconds that one script may take.
+        seconds: how long all scripts together may run; None for a tenth of the time since the run began, but at least
+            ``LEAST_SECONDS``. Scripts for which there is no time do not run, and are counted.
+        folder: where the output of a script is kept while it runs.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Scripts:
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything left to run, and time for it, or to wait for."""
+        """True if a script is running, or is left to run and there is time for it."""
         return bool(self._running or (self._waiting and self._allowed))
 
     @property

@@ -62,10 +62,10 @@ START_ALLOWANCE = 60.0
 """What a fresh process may take to import torch, over the program's own time."""
 
 MAX_LOST = 10
-"""So often may workers of a block die before any program of it has run."""
+"""How often workers of a block may die before any program of it has run."""
 
 MAX_FAILURES = 3
-"""After so many blocks in a row that could not be run at all, the campaign gives up."""
+"""After this many blocks in a row that could not run at all, the campaign gives up."""
 
 
 class Campaign:
@@ -73,8 +73,8 @@ class Campaign:
 
     Args:
         settings: what to run.
-        stop: set it to end the campaign; what has been found is kept.
-        past: what the run has done before it was broken off.
+        stop: the event that ends the campaign when it is set; findings are kept.
+        past: the run's results from before it was interrupted.
     """
 
     def __init__(self, settings: Settings, stop: threading.Event, past: Past | None = None) -> None:
@@ -274,8 +274,8 @@ class Campaign:
     # -- findings again, each in a process of its own
 
     def _run_again(self, fresh: Workers, event: Event) -> None:
-        """Run the script of the first finding of each coarse key as a stranger would; what it does not show is judged
-        once more by the oracles, which tells a poor script from a flaky finding."""
+        """Run the script of the first finding of each coarse key as a user would. If it shows no difference, the
+        oracles judge the program again: either the script is at fault, or the finding is flaky."""
         match event:
             case FindingWritten(key=key, path=path) if key not in self._shown_again:
                 self._shown_again.add(key)

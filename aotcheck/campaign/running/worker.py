@@ -29,7 +29,7 @@ class Task:
     Args:
         block: its number.
         skip: the programs of it that are done or have killed a worker.
-        programs: how many of its programs are wanted.
+        programs: how many of its programs to run.
         journal: the file to write to.
         findings: the folder for scripts.
         wanted: pairs of traits that the block aims at.
@@ -50,7 +50,7 @@ class Task:
 
 
 def run_task(task: Task) -> None:
-    """Run the programs of a block, telling the journal everything."""
+    """Run the programs of a block, and record everything in the journal."""
     home = os.getcwd()
     journal = Journal(task.journal)
     try:
@@ -98,7 +98,7 @@ def run_task(task: Task) -> None:
 
 
 def header_of(task: Task, index: int) -> dict[str, object]:
-    """What a script says of where it comes from."""
+    """The entries of a script's header that say where it comes from."""
     options = {"backend": task.backend, "device": task.device, "seed": task.seed, "strategy": task.strategy}
     return {
         "found": " ".join(["aotcheck fuzz", *(f"--{name} {value}" for name, value in options.items())]),
@@ -134,9 +134,9 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
 
 
 def up_to(program: Program, difference: Difference) -> Program:
-    """``program`` without the calls and steps after the one that shows ``difference``: nobody has judged those.
+    """``program`` without the calls and steps after the one that shows ``difference``, since those are not judged.
 
-    A backend without guards would differ in them by right.
+    A backend without guards may differ in them.
     """
     if difference.oracle is OracleKind.POISONING:  # seen at the end, whichever call did it
         return program
@@ -156,8 +156,8 @@ def write_finding(
 
 
 def recheck(source: str, backend: str, device: str, wanted: CoarseKey) -> CoarseKey | None:
-    """Run a script's program again, in this fresh process; the coarse key of what it shows, if it shows anything: the
-    wanted one rather than the first."""
+    """Run a script's program again, in this fresh process; the coarse key of its difference, if there is one: the
+    wanted key if the program shows it, else the first."""
     parsed = parse(source, "finding")
     compiled = resolve(backend, Expectations.of_header(parsed.header))
     verdict = check(parsed.program, compiled, require_device(device))
