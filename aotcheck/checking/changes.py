@@ -1,4 +1,4 @@
-"""Changes of a call's arguments after which a function must still do what eager does."""
+"""Changes of a call's arguments, after which a backend must still do what eager does."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["CHANGES", "Arguments", "Change", "NotApplicableError"]
 
 
 class NotApplicableError(Exception):
-    """There is nothing among the arguments to change so."""
+    """The arguments have nothing to which this change applies."""
 
 
 @dataclass
 class Arguments:
-    """A call's arguments in the making.
+    """The arguments of a call, while changes are applied.
 
     Args:
         leaves: the arguments, flattened.
-        further: tensors that are not passed but may be seen: bases, leaves that arguments were made of, by name.
+        further: by name, tensors that are not passed but compared: bases, and leaves from which arguments are computed.
     """
 
     leaves: list[Any]
@@ -34,12 +34,12 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Change:
-    """One way to pass the same arguments otherwise.
+    """One change of arguments.
 
     Args:
-        name: what it is called.
-        text: what it does, in a sentence.
-        make: changes arguments; raises :class:`NotApplicableError` where there is nothing to change.
+        name: its name.
+        text: its effect, in a sentence.
+        make: changes arguments; raises :class:`NotApplicableError` if there is nothing to change.
     """
 
     name: str

@@ -35,18 +35,18 @@ def check(
     """Compare a function with its compiled form under every variation of its inputs and of what the caller does.
 
     Args:
-        function: over tensors and pytrees of them: a function, a custom op, or a module, which is checked as a function
-            of its parameters and buffers too (gradients, mutations).
-        make_inputs: makes the positional arguments, new ones each time it is called; or an example of them, which is
-            copied. Random numbers in it are the same each time.
+        function: a function or custom op over tensors and pytrees of them, or a module; of a module, gradients and
+            mutations of parameters and buffers are compared too.
+        make_inputs: a function that makes new positional arguments at each call, with the same random numbers each
+            time; or example arguments, which are copied.
         backend: a name that ``aotcheck fuzz --backend`` takes, or a :class:`~aotcheck.backends.Backend`.
-        device: where to run; ``make_inputs`` puts its tensors there itself.
-        variations: which to try, by name or made by hand; all of ``aotcheck.checking.VARIATIONS`` by default.
-        exact: values must be equal bitwise. Otherwise they may differ by some rounding.
+        device: where to run; ``make_inputs`` must put its tensors there.
+        variations: which to try, by name or as objects; by default all of ``aotcheck.checking.VARIATIONS``.
+        exact: whether values must be bitwise equal; if not, they may differ by rounding.
 
     Returns:
-        What each variation showed. Nothing is raised for a difference; see :meth:`Report.raise_for_differences`. One
-        that leaves the process unusable is the last.
+        The result of each variation. A difference raises nothing; see :meth:`Report.raise_for_differences`. After a
+        variation that leaves the process unusable, no other one is tried.
 
     Raises:
         BackendError: there is no such backend or device.
@@ -68,7 +68,7 @@ def check(
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a function, a module or an op is called in reports."""
+    """The name of a function, a module or an op in reports."""
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
@@ -84,12 +84,12 @@ def variation_called(name: str) -> Variation:
 
 
 def judged(subject: Subject, variation: Variation, backend: Backend, device: torch.device, exact: bool) -> Result:
-    """What one variation shows."""
+    """The result of one variation."""
     return _Trial(subject, variation, backend, device, exact).result()
 
 
 def spoils_the_process(result: Result) -> bool:
-    """Whether no further program may be run in this process."""
+    """True if no further program may run in this process."""
     return any(difference.oracle is OracleKind.POISONING for difference in result.differences)
 
 

@@ -1,6 +1,6 @@
 """Runs a check in worker processes: a crash or a hang ends one variation and not the check.
 
-The function, its arguments and the backend are told by name, since workers import them themselves.
+The function, its arguments and the backend are passed by name, since workers import them themselves.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ START_ALLOWANCE = 30.0
 """Seconds that a fresh process may take to import torch and the function, over a variation's own time."""
 
 MAX_HANGS = 3
-"""After so many variations without an end the others are given up."""
+"""After this many variations that hang, the others are not tried."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is checked.
+    """The function to check, and on what.
 
     Args:
         function: ``module:attribute`` of the function.
-        inputs: ``module:attribute`` of what makes its arguments, or a line that describes them.
+        inputs: ``module:attribute`` of the maker of its arguments, or a line that describes them.
         backend: as ``backends.resolve`` takes it.
         device: as ``torch.device`` takes it.
         exact: whether values must be equal bitwise.

@@ -15,11 +15,11 @@ AS_GIVEN = "as given"
 """The variation that changes nothing."""
 
 RAISED_IN_NEARLY_ALL = 0.75
-"""The share of variations in which eager may raise at most if a check is to say anything."""
+"""If eager raises in this share of variations, a check proves nothing."""
 
 
 class Standing(Enum):
-    """What became of a variation."""
+    """The outcome of a variation."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -39,15 +39,15 @@ class DifferenceError(AssertionError):
 
 @dataclass(frozen=True)
 class Result:
-    """What a variation showed.
+    """The result of a variation.
 
     Args:
-        variation: what was tried.
-        standing: what became of it.
+        variation: the variation.
+        standing: its outcome.
         differences: the hard differences of the first step that has any, causes before consequences.
-        reason: of a refusal, or how a process ended.
-        raised: what eager raised; the backend is to raise it too.
-        refused_at_once: eager raised in the first call already, so nothing else was compared.
+        reason: the reason of a refusal, or how a process ended.
+        raised: what eager raised; the backend must raise it too.
+        refused_at_once: eager raised in the first call, so nothing else was compared.
     """
 
     variation: Variation
@@ -69,17 +69,17 @@ class Result:
 
     @property
     def kind(self) -> str:
-        """The same for results that show the same, whatever the numbers."""
+        """A text that is equal for results that differ only in numbers."""
         return str(self.differences[0].key) if self.differences else self.text
 
 
 @dataclass(frozen=True)
 class Note:
-    """What several variations showed.
+    """A difference that several variations show.
 
     Args:
-        text: what the first of them showed.
-        results: theirs.
+        text: the difference of the first one.
+        results: the results of all of them.
     """
 
     text: str
@@ -88,14 +88,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Report:
-    """What :func:`check` found; prints as a table.
+    """The result of :func:`check`; prints as a table.
 
     Args:
-        name: of the function.
-        backend: of what was compared with eager.
-        results: of each variation, in the order in which they were tried.
-        lies: what custom ops did that their schemas deny, a sentence each.
-        untried: how many variations were given up, since too many before them had no end.
+        name: the function's name.
+        backend: the name of the backend that was compared with eager.
+        results: the result of each variation, in the order in which they were tried.
+        lies: a sentence for each custom op that did what its schema denies.
+        untried: how many variations were not tried, since too many before them hung.
     """
 
     name: str
@@ -110,12 +110,12 @@ class Report:
 
     @property
     def tried(self) -> tuple[Result, ...]:
-        """The results of variations that there was something to vary in."""
+        """The results of variations that apply to the arguments."""
         return tuple(result for result in self.results if result.standing is not Standing.NOT_APPLICABLE)
 
     @property
     def unchecked(self) -> str:
-        """Why next to nothing was compared, in a sentence: eager fails as given, and nearly always. Else empty."""
+        """A sentence if eager fails as given and nearly always, so that too little was compared; else empty."""
         tried = [result for result in self.results if result.standing not in _NOT_TRIED]
         failed = [r for r in tried if r.refused_at_once or r.standing is Standing.EAGER_FAILS]
         plain = next((result for result in failed if result.variation.name == AS_GIVEN), None)
@@ -126,7 +126,7 @@ class Report:
 
     @property
     def agrees(self) -> bool:
-        """Whether no variation differs, no schema lies, and something could be compared.
+        """True if no variation differs, no schema is wrong, and enough was compared.
 
         A refusal does not differ; ``of(Standing.REFUSED)`` has them.
         """
@@ -139,11 +139,11 @@ class Report:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the function and its check, not with one variation."""
+        """Problems of the function or of the whole check, not of one variation."""
         return (*self.lies, *([self.unchecked] if self.unchecked else []))
 
     def notes(self, results: Iterable[Result]) -> tuple[Note, ...]:
-        """What results showed, those together that show the same."""
+        """The differences, each with the results that show it."""
         found: dict[str, list[Result]] = {}
         for result in results:
             if result.text:
@@ -152,7 +152,7 @@ class Report:
 
     @property
     def short(self) -> str:
-        """What differs, a line for each kind of difference, and which variations show it."""
+        """A line for each kind of difference, with the variations that show it."""
         lines = [f"{self.name} on {self.backend}: {self.summary}", *(f"  {text}" for text in self.problems)]
         for note in self.notes(self.of(Standing.DIFFERS)):
             more = f" and {len(note.results) - 1} more" if len(note.results) > 1 else ""
@@ -178,5 +178,5 @@ class Report:
 
 
 def numbers(notes: Iterable[Note]) -> dict[int, int]:
-    """By the ``id`` of a result, which of the notes is about it, counted from 1."""
+    """By the ``id`` of a result, the number of its note, from 1."""
     return {id(result): i + 1 for i, note in enumerate(notes) for result in note.results}

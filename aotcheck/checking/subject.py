@@ -1,4 +1,4 @@
-"""A function of the user's own as something that the oracle can run: arguments made anew for each run."""
+"""A user's function in a form that the oracle can run, with new arguments for each run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _T = TypeVar("_T")
 __all__ = ["Given", "Subject", "UserRun", "as_maker", "as_subject", "shell"]
 
 Given = Callable[[], Sequence[Any]] | Sequence[Any]
-"""How arguments are given: a function that makes them, or an example of them, which is copied."""
+"""The arguments: a function that makes them, or an example of them, which is copied."""
 
 
 class Subject:
-    """A function and what makes its arguments.
+    """A function and a maker of its arguments.
 
     Args:
-        function: over tensors.
-        make: makes positional arguments, new ones each time, the same for the same state of the generators.
-        state: tensors that go before them: a module's parameters and buffers.
-        module: the module that these are of, if it is one.
+        function: a function over tensors.
+        make: makes new positional arguments, the same for the same state of the generators.
+        state: tensors that are passed before them: a module's parameters and buffers.
+        module: the module, if the function is one.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ def as_subject(function: Callable[..., Any], given: Given) -> Subject:
 
 
 def as_maker(given: Given) -> Callable[[], Sequence[Any]]:
-    """What makes arguments: the function that was given, or one that copies the example."""
+    """A maker of arguments: the given function, or one that copies the example."""
     if callable(given):
         return lambda: _arguments(given())
 

@@ -1,4 +1,4 @@
-"""What a caller may do with a function: arguments, contexts, and what comes before and after."""
+"""The variations: what a caller may do with a function's arguments, around the call, before it and after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aotcheck.program import (
 __all__ = ["VARIATIONS", "Variation", "VariedCall", "plain_call"]
 
 ALL = tuple(range(16))
-"""Every output that requires grad: indices past their end are ignored."""
+"""Indices for every output that requires grad; those past the last output are ignored."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class VariedCall:
     """A call of a variation.
 
     Args:
-        call: the modes around it and the steps before and after; its ``inputs`` are not looked at.
-        changes: what is changed of the arguments, in order; None for the very same argument objects again.
+        call: the modes around it and the steps before and after; its ``inputs`` are ignored.
+        changes: the changes of the arguments, in order; None for the same argument objects as in the call before.
     """
 
     call: Call
@@ -44,7 +44,7 @@ class VariedCall:
 
 @dataclass(frozen=True)
 class Variation:
-    """One thing to try: a name and the calls that are made."""
+    """A variation: its name and its calls."""
 
     name: str
     calls: tuple[VariedCall, ...]
