@@ -121,6 +121,24 @@ def _ours_inductor() -> Backend:
     return replace(_ours(), name="aotcheck_inductor", compile=variants.aotcheck_inductor, reset=_reset_if_used)
 
 
+def _ours_second() -> Backend:
+    """Our second compiler, graphs interpreted; it raises ``UnsupportedError`` on what it does not support."""
+    aot_function = _from_aotcheck("aot_function", "aotcheck.autograd2")
+
+    def compile_with_second(fn: Function) -> Function:
+        compiled: Function = aot_function(fn)
+        return compiled
+
+    counters = _from_aotcheck("counters", "aotcheck.autograd2")
+    return replace(
+        _ours(),
+        name="aotcheck_second",
+        compile=compile_with_second,
+        refusals=lambda: dict(counters().refused),
+        compilations=lambda: counters().compiled,
+    )
+
+
 def _dynamo_ours() -> Backend:
     """Our AOT autograd behind Dynamo, where unsupported programs run eagerly and are counted."""
     _from_aotcheck("aot_function")
@@ -142,9 +160,9 @@ def _our_refusals() -> Mapping[str, int]:
     return dict(_from_aotcheck("counters")().refused)
 
 
-def _from_aotcheck(name: str) -> Callable[..., Any]:
+def _from_aotcheck(name: str, module: str = "aotcheck") -> Callable[..., Any]:
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module("aotcheck"), name)
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise BackendUnavailableError(f"aotcheck's own AOT autograd cannot be imported here: {error}") from error
     return found
@@ -181,6 +199,7 @@ _MAKERS: Mapping[str, Callable[[], Backend]] = {
     "dynamo_eager": _dynamo_eager,
     "aotcheck": _ours,
     "aotcheck_inductor": _ours_inductor,
+    "aotcheck_second": _ours_second,
     "dynamo+aotcheck": _dynamo_ours,
     "aot_function": _aot_function,
     "aot_function_min_cut": _aot_function_min_cut,

@@ -1,0 +1,1 @@
+"""analyze: what the states of a trace say of its inputs and results becomes a signature."""

@@ -1,0 +1,78 @@
+"""The signature of a trace, and the results that its graph has to give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
+from aotcheck.autograd2.analyze.results import Result, Results
+from aotcheck.autograd2.frontend.substitute import GONE
+from aotcheck.autograd2.ir.signature import Assign, GradOf, Signature
+from aotcheck.autograd2.ir.structure import Structure, take_apart
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.run import Needs, Traced
+
+__all__ = ["Analysis", "analyze"]
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """What a specialization does, and the graph's results."""
+
+    signature: Signature
+    results: tuple[Result, ...]
+
+
+def analyze(traced: Traced, needs: Needs) -> Analysis:
+    """Read off the states of the trace what the call did."""
+    results = Results(traced)
+    written = data_mutations(traced, results)
+    looked = traced.bound.seen
+    tensors: list[Tensor] = []
+
+    def leaf(t: Tensor) -> int:
+        found = next((k for k, x in enumerate(tensors) if x is t), None)
+        if found is None:
+            tensors.append(t)
+            found = len(tensors) - 1
+        return found
+
+    def apart(x: Any) -> Structure:
+        return take_apart(x, leaf, looked, _refuse_object)
+
+    output = apart(traced.result)
+    assigned = [Assign(table, key, None if v is GONE else apart(v)) for table, key, v in traced.changes]
+    gradients = _gradients(traced, apart) if needs.gradients else ()
+    results.make_all(tensors)
+    moved = metadata_mutations(traced, results)
+    signature = Signature(
+        tuple(i.input for i in traced.inputs),
+        written,
+        moved,
+        tuple(results.made),
+        output,
+        tuple(assigned),
+        gradients,
+        traced.grad_mode,
+        len(results.results),
+    )
+    return Analysis(signature, tuple(results.results))
+
+
+def _gradients(traced: Traced, apart: Any) -> tuple[tuple[int, Structure], ...]:
+    """Leaves whose ``.grad`` is another tensor than before."""
+    before = {i.input.descriptor.of: i.replica for i in traced.inputs if isinstance(i.input.descriptor, GradOf)}
+    found = []
+    for k, i in enumerate(traced.inputs):
+        now = _torch.gradient_of(i.replica)
+        if now is not before.get(i.input.descriptor):
+            found.append((k, apart(now)))
+    return tuple(found)
+
+
+def _refuse_object(name: str) -> NoReturn:
+    refuse(Event.STATE, f"an object of class {name} is returned or assigned")

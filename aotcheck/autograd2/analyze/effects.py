@@ -1,0 +1,102 @@
+"""What the call did to its inputs: data, geometry, storage, and what autograd knows of them."""
+
+from __future__ import annotations
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.analyze.results import Results, requires_grad
+from aotcheck.autograd2.ir.meta import geometry_of
+from aotcheck.autograd2.ir.signature import Fresh, MetadataMutation, Mutation, Written
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.inputs import TracedInput
+from aotcheck.autograd2.trace.replica import state_of
+from aotcheck.autograd2.trace.run import Needs, Traced
+from aotcheck.autograd2.trace.view import StorageState
+
+__all__ = ["data_mutations", "metadata_mutations", "more_needs"]
+
+
+def more_needs(traced: Traced, needs: Needs) -> Needs:
+    """What the next trace must take into account beside ``needs``."""
+    bases, gradients = needs.bases, needs.gradients
+    gradients = gradients or traced.tracer.gradients_wanted
+    for state in _storages(traced):
+        members = [i for i in traced.inputs if i.state is state]
+        if len(members) > 1 and state.version and any(_has_new_history(i) for i in members):
+            bases = True
+    for i in traced.inputs:
+        if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:
+            gradients = _torch.has_gradient(i.replica)
+    return Needs(bases, gradients)
+
+
+def _storages(traced: Traced) -> list[StorageState]:
+    """The storages that inputs lay on at entry, each once."""
+    found: list[StorageState] = []
+    for i in traced.inputs:
+        if not any(i.state is s for s in found):
+            found.append(i.state)
+    return found
+
+
+def _has_new_history(i: TracedInput) -> bool:
+    return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
+
+
+def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
+    """Inputs whose data changed."""
+    table = traced.tracer.table
+    found: list[Written] = []
+    for state in _storages(traced):
+        if not state.version:
+            continue
+        members = [k for k, i in enumerate(traced.inputs) if i.state is state]
+        roots = [k for k in members if traced.inputs[k].node is not None]
+        recorded = [k for k in roots if _has_new_history(traced.inputs[k])]
+        if len(recorded) > 1:
+            refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
+        if recorded:
+            (k,) = recorded
+            i = traced.inputs[k]
+            if table.state(i.replica) is not state or geometry_of(i.replica) != i.geometry:
+                refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
+            node = table.read(i.replica)
+            found.append(Written(k, results.add(node, i.geometry, i.replica), Mutation.DIFFERENTIABLE))
+            if len(roots) > 1:
+                view = table.flat(state)
+                index = results.add(table.read_view(view), view.geometry)
+                found.append(Written(k, index, Mutation.UNDER_NO_GRAD, flat=True))
+            continue
+        first = roots[0]
+        whole = state.flat is not None or len(roots) > 1 or traced.inputs[first].geometry.may_overlap_itself
+        view = table.flat(state) if whole else state.roots[0]
+        index = results.add(table.read_view(view), view.geometry)
+        found.append(Written(first, index, Mutation.UNDER_NO_GRAD, flat=whole))
+    return tuple(found)
+
+
+def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutation, ...]:
+    """Inputs of which something else changed than data."""
+    found: list[MetadataMutation] = []
+    for state in _storages(traced):
+        if state.resized:
+            assert state.source is not None
+            found.append(MetadataMutation(state.source, nbytes=state.nbytes))
+    for k, i in enumerate(traced.inputs):
+        t, meta = i.replica, i.input.meta
+        now, geometry = traced.tracer.table.state(t), geometry_of(t)
+        other_storage, other_geometry = now is not i.state, geometry != i.geometry
+        needs = requires_grad(t)
+        if (other_storage or other_geometry) and (needs and not t.is_leaf):
+            refuse(Event.STORAGE, f"{i.input.descriptor}")
+        if other_storage or other_geometry:
+            base = results.anchor(now) if other_storage else None
+            by_data = state_of(t).data_assigned
+            if geometry.dtype != i.geometry.dtype or (geometry.conj, geometry.neg) != (i.geometry.conj, i.geometry.neg):
+                refuse(Event.STORAGE, f"{i.input.descriptor} gets another dtype")
+            shift = results.results[base.index].geometry.offset if isinstance(base, Fresh) else None
+            found.append(MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
+        if needs != meta.requires_grad and not (needs and t.grad_fn is not None):
+            found.append(MetadataMutation(k, requires_grad=needs, detached=not needs and not meta.is_leaf))
+        elif meta.requires_grad and needs and meta.is_leaf != t.is_leaf and t.is_leaf:
+            refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
+    return tuple(found)

@@ -1,0 +1,27 @@
+"""What the compiler raises on purpose."""
+
+from __future__ import annotations
+
+from aotcheck.autograd2.ir.graph import Where
+
+__all__ = ["InternalError", "UnsupportedError"]
+
+
+class UnsupportedError(RuntimeError):
+    """The function cannot be compiled, and that is known; inputs and global state are untouched.
+
+    ``reason`` is a short stable category to count by. The message adds what was met, where, and what to do instead.
+    """
+
+    def __init__(self, reason: str, detail: str = "", where: Where | None = None) -> None:
+        said = f"{reason}: {detail}" if detail else reason
+        super().__init__(f"{said}\n  {where}" if where is not None else said)
+        self.reason = reason
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[UnsupportedError], tuple[str, str]]:
+        return type(self), (self.reason, self.detail)
+
+
+class InternalError(RuntimeError):
+    """A compiled graph fails where the original function does not: a bug of aotcheck."""

@@ -1,0 +1,132 @@
+"""Where a tensor lies in its storage, and what else there is to know of it but its data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from aotcheck.autograd2.ir.size import Size, contiguous_strides, is_contiguous, is_static, product, same, term
+
+__all__ = ["Geometry", "TensorMeta", "disjoint", "geometry_of", "row_major", "same_strides"]
+
+
+class Geometry(NamedTuple):
+    """Where a tensor lies in its storage; offset and stride count elements of ``dtype``.
+
+    ``conj`` and ``neg`` are the lazy bits: what is read is the conjugate or the negative of what lies there.
+    """
+
+    offset: Size
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    dtype: torch.dtype
+    conj: bool
+    neg: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no elements."""
+        return 0 in self.shape
+
+    @property
+    def numel(self) -> Size:
+        """How many elements it has."""
+        return product(self.shape)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether it is row-major without gaps."""
+        return is_contiguous(self.shape, self.stride)
+
+    @property
+    def may_overlap_itself(self) -> bool:
+        """Whether two elements may lie at one address. True where the strides alone do not exclude it."""
+        if self.is_empty or self.is_contiguous:
+            return False
+        if not is_static((*self.shape, *self.stride)):
+            return self.dense_order is None
+        reach = 0
+        for stride, size in sorted((s, n) for n, s in zip(self.shape, self.stride, strict=True) if n > 1):
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+        return False
+
+    @property
+    def dense_order(self) -> list[int] | None:
+        """The dimensions from outermost to innermost if the tensor fills its memory without gaps, else None."""
+        if self.is_contiguous:
+            return list(range(len(self.shape)))
+        left = [d for d in range(len(self.shape)) if self.shape[d] != 1]
+        order: list[int] = []
+        expected: Any = 1
+        while left:
+            inner = next((d for d in left if same(self.stride[d], expected)), None)
+            if inner is None:
+                return None
+            left.remove(inner)
+            order.insert(0, inner)
+            expected = expected * self.shape[inner]
+        return [d for d in range(len(self.shape)) if self.shape[d] == 1] + order
+
+    @property
+    def end(self) -> Size:
+        """How many elements the storage must have to hold it, its offset included."""
+        if self.is_empty:
+            return self.offset
+        reached = self.offset + 1
+        for n, s in zip(self.shape, self.stride, strict=True):
+            reached = reached + (n - 1) * s
+        return reached
+
+    def __str__(self) -> str:
+        shape, stride = ", ".join(map(str, self.shape)), ", ".join(map(str, self.stride))
+        said = f"{str(self.dtype).removeprefix('torch.')}[{shape}]"
+        said += "" if self.is_contiguous else f" stride ({stride})"
+        said += "" if same(self.offset, 0) else f" offset {self.offset}"
+        return said + (" conj" if self.conj else "") + (" neg" if self.neg else "")
+
+
+class TensorMeta(NamedTuple):
+    """What is known of a tensor but its data."""
+
+    geometry: Geometry
+    device: torch.device
+    requires_grad: bool
+    is_leaf: bool
+
+
+_offset, _is_neg = Tensor.storage_offset, Tensor.is_neg
+
+
+def geometry_of(t: Tensor) -> Geometry:
+    """The geometry of a strided tensor, real or replica, in terms."""
+    dtype = t.dtype
+    shape, stride, offset = tuple(t.shape), t.stride(), _offset(t)
+    if not all(type(n) is int for n in (*shape, *stride, offset)):
+        shape, stride, offset = tuple(map(term, shape)), tuple(map(term, stride)), term(offset)
+    return Geometry(offset, shape, stride, dtype, dtype.is_complex and t.is_conj(), _is_neg(t))
+
+
+def row_major(shape: tuple[Size, ...], dtype: torch.dtype) -> Geometry:
+    """A tensor at the beginning of its storage, row by row."""
+    return Geometry(0, tuple(shape), contiguous_strides(shape), dtype, False, False)
+
+
+def same_strides(a: Geometry, b: Geometry) -> bool:
+    """Whether two geometries of one shape have the same strides where these say anything."""
+    return all(n == 1 or same(s, t) for n, s, t in zip(b.shape, a.stride, b.stride, strict=True)) or 0 in b.shape
+
+
+def disjoint(a: Geometry, b: Geometry) -> bool:
+    """Whether two geometries on one storage are known to share no address."""
+    if a.is_empty or b.is_empty:
+        return True
+    if not is_static((*a.shape, *a.stride, a.offset, *b.shape, *b.stride, b.offset)):
+        return False
+    for x, y in ((a, b), (b, a)):
+        if x.end * x.dtype.itemsize <= y.offset * y.dtype.itemsize:
+            return True
+    return False

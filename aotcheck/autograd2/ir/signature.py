@@ -1,0 +1,239 @@
+"""What a specialization takes, does and gives: descriptors of inputs, effects on them, and how results are made."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aotcheck.autograd2.ir.meta import Geometry, TensorMeta
+from aotcheck.autograd2.ir.size import Size
+from aotcheck.autograd2.ir.structure import Const, Structure
+
+__all__ = [
+    "Alias",
+    "Arg",
+    "Assign",
+    "BaseOf",
+    "Buffer",
+    "Captured",
+    "Descriptor",
+    "Fresh",
+    "Given",
+    "GradOf",
+    "Input",
+    "Made",
+    "MetadataMutation",
+    "Mutation",
+    "Param",
+    "Signature",
+    "Step",
+    "Storage",
+    "Written",
+]
+
+
+@dataclass(frozen=True)
+class Arg:
+    """A tensor among the arguments, as the user names it: ``args[0]['x']``."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a module, by its qualified name."""
+
+    fqn: str
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer of a module, or another tensor that is an attribute of one."""
+
+    fqn: str
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A tensor in a closure, a default or a global that the function names."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class GradOf:
+    """The ``.grad`` of a leaf."""
+
+    of: Descriptor
+
+
+@dataclass(frozen=True)
+class BaseOf:
+    """The tensor of which another input is a view, and which is no argument itself."""
+
+    of: Descriptor
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The whole storage of an input in one dimension."""
+
+    of: Descriptor
+
+
+Descriptor = Arg | Param | Buffer | Captured | GradOf | BaseOf | Storage
+
+
+@dataclass(frozen=True)
+class Input:
+    """A graph input: what it is, and how it looks."""
+
+    descriptor: Descriptor
+    meta: TensorMeta
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op of an alias chain: ``op(previous, *args, **kwargs)``, of several results the ``index``-th.
+
+    Args:
+        grad: whether grad mode is on.
+        inference: whether inference mode is.
+    """
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int | None
+    grad: bool
+    inference: bool = False
+
+
+@dataclass(frozen=True)
+class Given:
+    """A tensor that is an input itself."""
+
+    input: int
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """The graph's result at ``index``."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Alias:
+    """What a chain of views makes of another tensor.
+
+    Args:
+        base: what it is made of, by position among ``Signature.made``, or an input.
+        steps: the ops, the first one first.
+        geometry: in place of steps, where it lies on the base's storage; such an alias has no history.
+        shift: the offset that the base has in ``geometry``'s count; None if that counts from the storage's beginning.
+    """
+
+    base: Given | Fresh | Made
+    steps: tuple[Step, ...] = ()
+    geometry: Geometry | None = None
+    shift: Size | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """The tensor at that position among ``Signature.made``."""
+
+    index: int
+
+
+class Mutation(enum.Enum):
+    """Who sees that an input's data was written."""
+
+    DIFFERENTIABLE = "autograd records it"
+    UNDER_NO_GRAD = "autograd does not record it"
+
+
+@dataclass(frozen=True)
+class Written:
+    """The data of an input after the call.
+
+    Args:
+        input: which one.
+        result: the graph's result that it holds.
+        kind: who sees it.
+        flat: whether the result is the whole storage in one dimension.
+    """
+
+    input: int
+    result: int
+    kind: Mutation
+    flat: bool = False
+
+
+@dataclass(frozen=True)
+class MetadataMutation:
+    """What else changed of an input.
+
+    Args:
+        input: which one.
+        geometry: its new geometry, or None.
+        base: the tensor on whose storage it lies now; None for its own.
+        requires_grad: what it is now, or None if as before.
+        detached: whether it lost its history.
+        nbytes: the new size of its storage, or None.
+        by_data: whether ``.data`` was assigned rather than ``set_`` called.
+    """
+
+    input: int
+    geometry: Geometry | None = None
+    base: Given | Fresh | Made | None = None
+    requires_grad: bool | None = None
+    detached: bool = False
+    nbytes: int | None = None
+    by_data: bool = False
+    shift: Size | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Assign:
+    """A place of the caller's Python state that every call sets.
+
+    Args:
+        table: which of the dicts, lists and cells that ``bind`` looks at, by position.
+        key: the key in it; of a list, the whole list is set. A cell has none.
+        value: what it is set to; None to take the key out.
+    """
+
+    table: int
+    key: Any
+    value: Structure | None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All that a call does beside computing its graph's results.
+
+    Args:
+        inputs: the graph's inputs in order.
+        written: inputs whose data changes.
+        moved: inputs whose geometry, storage or autograd state changes.
+        made: tensors that results and assignments are made of, each once, in order.
+        output: how the result is built.
+        assigned: places that every call sets.
+        gradients: inputs whose ``.grad`` is set, and to what.
+        grad_mode: grad mode afterwards, if it is another.
+        results: how many results the graph has before saved tensors.
+    """
+
+    inputs: tuple[Input, ...]
+    written: tuple[Written, ...] = ()
+    moved: tuple[MetadataMutation, ...] = ()
+    made: tuple[Given | Fresh | Alias, ...] = ()
+    output: Structure = Const(None)
+    assigned: tuple[Assign, ...] = ()
+    gradients: tuple[tuple[int, Structure], ...] = ()
+    grad_mode: bool | None = None
+    results: int = 0

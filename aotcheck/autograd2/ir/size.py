@@ -1,0 +1,83 @@
+"""Sizes: ints, or expressions over the symbols of a trace. One type of term for sizes, strides and offsets.
+
+Where shapes are static all terms are ints, and nothing here asks sympy for anything. Two terms are equal only if their
+expressions are; that is asked without a guard, so a missed match may cost a second derivation but never adds a guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy.printers import PythonPrinter
+
+__all__ = ["SYMBOLIC", "Size", "contiguous_strides", "is_contiguous", "is_static", "product", "same", "term", "text"]
+
+Size = Any
+"""An int, or a ``sympy.Expr`` over symbols."""
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class _Printer(PythonPrinter):  # type: ignore[misc]  # untyped in torch
+    def _print_ToFloat(self, expr: Any) -> str:
+        return f"float({self._print(expr.args[0])})"
+
+
+def term(x: Any) -> Any:
+    """The term of an int or SymInt, what the trace has learnt applied; anything else as it is."""
+    if type(x) not in SYMBOLIC:
+        return x
+    known = x.node.maybe_as_int() if type(x) is torch.SymInt else None
+    return x.node.expr if known is None else known
+
+
+def is_static(terms: Iterable[Any]) -> bool:
+    """Whether all terms are numbers."""
+    return not any(isinstance(x, sympy.Basic) for x in terms)
+
+
+def text(x: Any) -> str:
+    """A term as Python source, with the symbols as names; lists and tuples of terms as lists."""
+    if isinstance(x, (list, tuple)):
+        return "[" + ", ".join(map(text, x)) + "]"
+    return str(_Printer().doprint(x)) if isinstance(x, sympy.Basic) else repr(x)
+
+
+def same(a: Size, b: Size) -> bool:
+    """Whether two terms are equal whatever the symbols are, as far as algebra tells."""
+    if type(a) is int and type(b) is int:
+        return a == b
+    return bool(sympy.expand(a - b) == 0)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """Of no sizes 1."""
+    n: Any = 1
+    for size in sizes:
+        n = n * size
+    return n
+
+
+def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
+    """Row-major strides, as torch gives them: a dimension of no elements counts as one of one element."""
+    strides: list[Size] = []
+    n: Any = 1
+    for size in reversed(shape):
+        strides.insert(0, n)
+        n = n * (1 if type(size) is int and size == 0 else size)
+    return tuple(strides)
+
+
+def is_contiguous(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
+    """Whether the strides are row-major; those of dimensions of one element do not matter."""
+    expected: Any = 1
+    for n, s in zip(reversed(shape), reversed(stride), strict=True):
+        if type(n) is int and n == 0:
+            return True
+        if not (type(n) is int and n == 1) and not same(s, expected):
+            return False
+        expected = expected * n
+    return True

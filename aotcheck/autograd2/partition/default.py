@@ -1,0 +1,129 @@
+"""The default partition: forward computes what results need; backwards compute the rest from what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Graph, Node, ancestors, getitem
+from aotcheck.autograd2.joint.joint import Backward
+from aotcheck.autograd2.trace.gate import Event, refuse
+
+__all__ = ["BackwardGraph", "ForwardGraph", "Partition", "cut_backward", "partition"]
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardGraph:
+    """What runs forward: results first, then what is saved."""
+
+    inputs: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    results: tuple[Node, ...]
+    saved: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardGraph:
+    """What runs backward: takes saved tensors, then tangents; gives a gradient for each input of its component.
+
+    Args:
+        saved: positions among what the forward graph saves.
+    """
+
+    backward: Backward
+    inputs: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    saved: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A joint graph cut in two."""
+
+    forward: ForwardGraph
+    backwards: tuple[BackwardGraph, ...]
+
+
+def partition(
+    graph: Graph, inputs: Sequence[Node], results: Sequence[Node], backwards: Sequence[Backward], written: set[Node]
+) -> Partition:
+    """Cut.
+
+    Args:
+        inputs: of the graph, those for whole storages too.
+        results: what the forward graph has to give.
+        written: inputs whose memory the call writes; what is saved of them is copied.
+    """
+    results = _apart(graph, results)
+    count = len(graph.nodes)
+    forward = ancestors([*results, *graph.effects])
+    forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
+    available = forward | set(inputs)
+    needed: dict[Node, None] = {}
+    cuts = [_cut(graph, available, b) for b in backwards]
+    for saved, _ in cuts:
+        needed.update(dict.fromkeys(saved))
+    copies = {n: _copy(graph, n) if n.memory in written and n.memory is not None else n for n in needed}
+    extra = [n for n in graph.nodes[count:]]
+    order = [n for n in graph.nodes[:count] if n in forward and n.op != PLACEHOLDER] + extra
+    position = {n: k for k, n in enumerate(needed)}
+    graphs = tuple(
+        BackwardGraph(b, (*saved, *b.tangents), nodes, tuple(position[n] for n in saved))
+        for b, (saved, nodes) in zip(backwards, cuts, strict=True)
+    )
+    saved = tuple(copies[n] for n in needed)
+    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), saved), graphs)
+
+
+def cut_backward(graph: Graph, part: Partition, backward: Backward) -> BackwardGraph:
+    """A backward that is traced later: it has what was saved, and recomputes from that."""
+    known = {n: k for k, n in enumerate(_originals(part))}
+    saved, nodes = _cut(graph, set(known), backward)
+    for n in nodes:
+        if n.op == PLACEHOLDER:
+            refuse(Event.LATE, "it needs what was not saved")
+    return BackwardGraph(backward, (*saved, *backward.tangents), nodes, tuple(known[n] for n in saved))
+
+
+def _originals(part: Partition) -> list[Node]:
+    """What the forward graph saves, as backwards name it."""
+    found: dict[int, Node] = {}
+    for b in part.backwards:
+        for position, node in zip(b.saved, b.inputs, strict=False):
+            found[position] = node
+    return [found[k] for k in range(len(found))]
+
+
+def _cut(graph: Graph, available: set[Node], backward: Backward) -> tuple[list[Node], tuple[Node, ...]]:
+    """What a backward takes of what is available, and the nodes that it runs, in order."""
+    stop = available | set(backward.tangents)
+    reached = ancestors(backward.gradients, stop)
+    runs = {n for n in reached if n not in stop}
+    constants = {n for n in reached if n.op == CONSTANT}
+    saved = [n for n in reached if n in available and n.op != CONSTANT]
+    order = {n: k for k, n in enumerate([*graph.placeholders, *graph.nodes])}
+    saved.sort(key=lambda n: order.get(n, -1))
+    for n in runs:
+        if n.op == PLACEHOLDER and n not in backward.tangents:
+            saved.append(n)
+    nodes = [n for n in graph.nodes if n in runs or n in constants]
+    return saved, tuple(nodes)
+
+
+def _apart(graph: Graph, results: Sequence[Node]) -> list[Node]:
+    """Results that neither are inputs, nor share memory with one, nor stand there twice."""
+    made: list[Node] = []
+    for node in results:
+        shares = node.memory is not None or node.op in (PLACEHOLDER, CONSTANT)
+        made.append(_copy(graph, node) if shares or node in made else node)
+    return made
+
+
+def _copy(graph: Graph, node: Node) -> Node:
+    copy = graph.like(node, aten.clone.default, node)
+    copy.geometry = node.geometry
+    return copy

@@ -1,0 +1,1 @@
+"""What runs at each call: compiled graphs, autograd Functions, and generated code around them."""

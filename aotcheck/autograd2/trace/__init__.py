@@ -1,0 +1,1 @@
+"""The trace: the user's function runs for real on replicas, and what it computes is recorded as a graph."""

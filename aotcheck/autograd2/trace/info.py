@@ -1,0 +1,144 @@
+"""What kind of op each overload is, and the functional variant of each that writes."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotcheck import _torch2 as _torch
+
+__all__ = ["Kind", "OpInfo", "info_of"]
+
+aten = torch.ops.aten
+
+
+class Kind(enum.Enum):
+    """How the trace treats an op."""
+
+    PURE = "pure"  # reads its arguments; gives new tensors, or views of them
+    IN_PLACE = "in-place"  # writes its first argument; the functional variant takes the same arguments
+    OUT = "out"  # writes keyword arguments; the functional variant goes without them
+    RESHAPING = "reshaping"  # changes the geometry of its argument and no data
+    STORAGE = "storage"  # changes on which storage its argument lies, or that storage's size
+    BATCH_NORM = "batch norm"  # writes running statistics though its schema does not say so
+    DATA = "data"  # what it returns depends on data: sizes or Python values
+    WRITES = "writes"  # writes arguments in another way
+
+
+@dataclass(frozen=True, eq=False)
+class OpInfo:
+    """What is known of an op.
+
+    Args:
+        kind: how the trace treats it.
+        functional: its variant that writes nothing, if it writes.
+        written: of an op that writes, the arguments: positions, or names of keyword-only ones.
+        random: whether it draws random numbers.
+        takes_device: whether it has an argument ``device``.
+        may_alias: whether its schema lets a result share memory with an argument.
+    """
+
+    kind: Kind
+    functional: Any = None
+    written: tuple[int | str, ...] = ()
+    random: bool = False
+    takes_device: bool = False
+    may_alias: bool = False
+
+
+_STORAGE = frozenset({"set_", "resize_", "resize_as_", "resize", "set"})
+_FUNCTIONAL = {
+    aten.copy_.default: aten.copy.default,
+    aten.zero_.default: aten.zero.default,
+    aten.bernoulli_.float: aten.bernoulli.p,
+    aten.normal_.default: aten.normal_functional.default,
+    aten.fill_.Scalar: aten.fill.Scalar,
+    aten.fill_.Tensor: aten.fill.Tensor,
+}
+_DATA = frozenset(
+    {
+        aten._local_scalar_dense.default,
+        aten.equal.default,
+        aten.is_nonzero.default,
+        aten.nonzero.default,
+        aten.masked_select.default,
+        aten.repeat_interleave.Tensor,
+        aten.unique_dim.default,
+        aten._unique2.default,
+        aten.unique_consecutive.default,
+        aten.bincount.default,
+    }
+)
+_BATCH_NORM = frozenset({aten.native_batch_norm.default, aten._native_batch_norm_legit.default})
+
+
+@functools.cache
+def info_of(op: Any) -> OpInfo:
+    """The facts about an overload."""
+    schema = _torch.schema_of(op)
+    written = tuple(
+        a.name if a.kwarg_only else k
+        for k, a in enumerate(schema.arguments)
+        if a.alias_info is not None and a.alias_info.is_write
+    )
+    name = _torch.op_name(op)
+    kind, functional = _kind(op, name, written)
+    aliases = any(r.alias_info is not None for r in schema.returns) or op.namespace != "aten"
+    return OpInfo(
+        kind,
+        functional,
+        written,
+        random=torch.Tag.nondeterministic_seeded in op.tags,
+        takes_device=any(a.name == "device" for a in schema.arguments),
+        may_alias=aliases
+        or name in ("reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"),
+    )
+
+
+def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any]:
+    if op in _BATCH_NORM:
+        return Kind.BATCH_NORM, None
+    if op in _DATA or torch.Tag.data_dependent_output in op.tags:
+        return Kind.DATA, None
+    if name in _STORAGE or name == "resize_as_sparse_":
+        return Kind.STORAGE, None
+    if torch.Tag.inplace_view in op.tags or name == "detach_":
+        return Kind.RESHAPING, None
+    if not written:
+        return Kind.PURE, None
+    if op in _FUNCTIONAL:
+        return Kind.IN_PLACE, _FUNCTIONAL[op]
+    if op.namespace == "aten":
+        if name.endswith("_") and not name.startswith("__") and written[0] == 0:
+            if (found := _same_arguments(op, name[:-1])) is not None:
+                return Kind.IN_PLACE, found
+        if all(isinstance(w, str) for w in written) and (found := _without(op, written)) is not None:
+            return Kind.OUT, found
+    return Kind.WRITES, None
+
+
+def _same_arguments(op: Any, name: str) -> Any:
+    """The overload of that name which writes nothing and takes the same arguments."""
+    packet = getattr(aten, name, None)
+    found = getattr(packet, _torch.overload_name(op), None)
+    if found is None:
+        return None
+    schema, own = _torch.schema_of(found), _torch.schema_of(op)
+    names = [a.name for a in own.arguments]
+    return found if not schema.is_mutable and [a.name for a in schema.arguments][: len(names)] == names else None
+
+
+def _without(op: Any, written: tuple[int | str, ...]) -> Any:
+    """The overload that takes all but the arguments ``written``, and returns as many results."""
+    want = [(a.name, str(a.type)) for a in _torch.schema_of(op).arguments if a.name not in written]
+    for name in op.overloadpacket.overloads():
+        other = getattr(op.overloadpacket, name)
+        schema = _torch.schema_of(other)
+        if not schema.is_mutable and len(schema.returns) == len(written):
+            if [(a.name, str(a.type)) for a in schema.arguments][: len(want)] == want:
+                return other
+    return None

@@ -1,0 +1,206 @@
+"""Replicas of the tensors that a call brings: on the same storages, with the same leafness and views."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of
+from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.mode import Tracer
+from aotcheck.autograd2.trace.replica import Replica, make_replica
+from aotcheck.autograd2.trace.view import StorageState
+
+__all__ = ["TracedInput", "make_inputs", "meta_of"]
+
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+
+
+class _History(torch.autograd.Function):
+    """Gives its second argument a grad_fn: no leaf, and no view."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, t: Tensor) -> Tensor:
+        ctx.mark_dirty(t)
+        ctx.set_materialize_grads(False)
+        return t
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+@dataclass(eq=False)
+class TracedInput:
+    """An input of the trace.
+
+    Attributes:
+        input: what it is, and how it looks.
+        real: the tensor of this call.
+        replica: what stands for it.
+        node: the graph's placeholder; None for a view that is made from its base inside.
+        edge: where gradients of it arrive, if it requires grad.
+        grad_fn: its history at entry.
+        state: its storage at entry.
+    """
+
+    input: Input
+    real: Tensor
+    replica: Replica
+    node: Node | None
+    edge: Any
+    grad_fn: Any
+    state: StorageState
+    version: int
+
+    @property
+    def geometry(self) -> Geometry:
+        """Where it lay at entry."""
+        return self.input.meta.geometry
+
+
+def meta_of(t: Tensor) -> TensorMeta:
+    """What is known of a real tensor."""
+    return TensorMeta(geometry_of(t), t.device, t.requires_grad, t.is_leaf)
+
+
+def _admit(t: Tensor, descriptor: Descriptor) -> None:
+    if type(t) not in _PLAIN_TYPES and not isinstance(t, torch.nn.Buffer):
+        refuse(Event.WRAPPER, f"{descriptor} is a {type(t).__name__}")
+    if t.layout is not torch.strided or t.is_quantized or t.is_nested:
+        refuse(Event.LAYOUT, f"{descriptor} is {t.layout}")
+    if t.device.type not in ("cpu", "cuda"):
+        refuse(Event.DEVICE, f"{descriptor} is on {t.device}")
+
+
+class _Maker:
+    """Makes replicas; each storage once."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.storages: dict[int, torch.UntypedStorage] = {}
+
+    def plain(self, real: Tensor) -> Replica:
+        """Lies as ``real`` does, without history."""
+        with _inference(real.is_inference()):
+            replica = make_replica(self._elem(real), real.device, self.tracer)
+        replica.aot.is_parameter = isinstance(real, torch.nn.Parameter)
+        return replica
+
+    def _elem(self, real: Tensor) -> Tensor:
+        source = _torch.storage_of(real)
+        address = _torch.storage_address(source)
+        known = self.storages.get(address)
+        lazy = real.is_conj() or real.is_neg()
+        if known is None and not real.storage_offset() and not lazy:
+            elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=_torch.META)
+            own = _torch.storage_of(elem)
+            if own.nbytes() == source.nbytes():
+                self.storages[address] = own
+                return elem
+        if known is None:
+            whole = torch.empty(source.nbytes(), dtype=torch.uint8, device=_torch.META)
+            known = self.storages[address] = _torch.storage_of(whole)
+        elem = torch.empty(0, dtype=real.dtype, device=_torch.META)
+        _torch.set_geometry(elem, known, real.storage_offset(), real.shape, real.stride())
+        if known.nbytes() != source.nbytes():
+            known.resize_(source.nbytes())
+        with torch.no_grad():
+            elem = torch.ops.aten._conj.default(elem) if real.is_conj() else elem
+            return torch.ops.aten._neg_view.default(elem) if real.is_neg() else elem
+
+    def root(self, real: Tensor) -> Replica:
+        """With the leafness of ``real``, but no view of anything."""
+        replica = self.plain(real)
+        if not real.requires_grad:
+            return replica
+        if real.is_leaf:
+            Tensor.requires_grad_(replica)
+            return replica
+        shape, dtype = _torch.recorded_gradient(real.grad_fn, real.output_nr)
+        if shape != tuple(real.shape) or dtype != real.dtype:
+            refuse(Event.HISTORY, "an argument has other data than its history tells of")
+        elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=_torch.META)
+        anchor = make_replica(elem, real.device, self.tracer)
+        Tensor.requires_grad_(anchor)
+        with torch.enable_grad():
+            _History.apply(anchor, replica)
+        return replica
+
+
+def _inference(mode: bool) -> contextlib.AbstractContextManager[Any]:
+    same = mode is torch.is_inference_mode_enabled()
+    return contextlib.nullcontext() if same else torch.inference_mode(mode)
+
+
+def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_bases: bool) -> list[TracedInput]:
+    """The inputs of a trace. No mode may be active.
+
+    Args:
+        with_bases: whether views are made from their bases inside, so that a write to one is a write to the base.
+    """
+    maker = _Maker(tracer)
+    known = {id(t) for _, t in tensors}
+    made: dict[int, TracedInput] = {}
+    views: list[tuple[Descriptor, Tensor]] = []
+    order: list[TracedInput] = []
+
+    def root(descriptor: Descriptor, t: Tensor) -> None:
+        with torch.inference_mode(False):
+            replica = maker.root(t)
+        node = tracer.graph.placeholder(geometry_of(t), t.device)
+        tracer.table.bind(replica, node)
+        traced = _traced(tracer, descriptor, t, replica, node)
+        traced.state.source = len(order) if traced.state.source is None else traced.state.source
+        made[id(t)] = traced
+        order.append(traced)
+
+    for descriptor, t in tensors:
+        _admit(t, descriptor)
+    for descriptor, t in tensors:
+        base = _torch.base_of(t)
+        if with_bases and base is not None:
+            views.append((descriptor, t))
+            if id(base) not in known and id(base) not in made:
+                _admit(base, BaseOf(descriptor))
+                root(BaseOf(descriptor), base)
+        else:
+            root(descriptor, t)
+    with tracer:
+        for descriptor, t in views:
+            replica = _view(t, made)
+            traced = _traced(tracer, descriptor, t, replica, None)
+            made[id(t)] = traced
+            order.append(traced)
+    return order
+
+
+def _view(t: Tensor, made: dict[int, TracedInput]) -> Replica:
+    """The view ``t`` made again from the replica of its base."""
+    base = _torch.base_of(t)
+    assert base is not None
+    how = _torch.creation_meta(t)
+    with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
+        replica = _torch.view_function(t)(made[id(base)].replica)
+    if geometry_of(replica) != geometry_of(t):
+        refuse(Event.HISTORY, "an argument is a view whose base changed its shape")
+    if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+        _torch.set_creation_meta(replica, how)
+    replica.aot.is_parameter = isinstance(t, torch.nn.Parameter)
+    return replica
+
+
+def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica, node: Node | None) -> TracedInput:
+    grad_fn, edge = replica.grad_fn, None
+    if replica.requires_grad:
+        edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
+    state = tracer.table.state(replica)
+    return TracedInput(Input(descriptor, meta_of(t)), t, replica, node, edge, grad_fn, state, replica._version)

@@ -1,0 +1,57 @@
+"""How a write to a view is carried to what it is a view of: the inverse of each op that makes views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from aotcheck.autograd2.ir.graph import Graph, Node
+from aotcheck.autograd2.trace.flat import scatter
+from aotcheck.autograd2.trace.view import RESHAPES, SPLITS, WINDOW, View
+
+__all__ = ["inverse"]
+
+aten = torch.ops.aten
+
+
+def inverse(graph: Graph, view: View, value: Node, before: Callable[[], Node]) -> Node:
+    """The parent's value once ``value`` was written to ``view``; ``before`` gives what the parent held till then."""
+    op, parent, args = view.op, view.parent, view.args
+    assert parent is not None
+    if op is WINDOW:
+        return scatter(graph, parent.geometry, before(), view.geometry, value)
+    if op in RESHAPES or op is aten.expand.default:
+        contiguous = view.geometry.is_contiguous and parent.geometry.is_contiguous
+        return graph.view(aten.view.default if contiguous else aten.reshape.default, value, [*parent.geometry.shape])
+    if op is aten.transpose.int or op is aten.t.default:
+        return graph.view(op, value, *args)
+    if op is aten.permute.default:
+        back = [0] * len(args[0])
+        for i, d in enumerate(args[0]):
+            back[d % len(back)] = i
+        return graph.view(op, value, back)
+    if op is aten._conj.default:
+        return graph.like(value, aten._conj_physical.default, value)
+    if op is aten._neg_view.default:
+        return graph.like(value, aten.neg.default, value)
+    if op is aten.view_as_real.default:
+        copy = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
+        return graph.like(value, aten.view_as_complex.default, copy)
+    if op is aten.view_as_complex.default:
+        return graph.like(value, aten.view_as_real.default, graph.like(value, aten.resolve_conj.default, value))
+    old = before()
+    if op is aten.select.int:
+        return graph.like(value, aten.select_scatter.default, old, value, *args)
+    if op is aten.slice.Tensor:
+        return graph.like(value, aten.slice_scatter.default, old, value, *args)
+    if op is aten.diagonal.default:
+        return graph.like(value, aten.diagonal_scatter.default, old, value, *args, **view.kwargs)
+    assert view.index is not None
+    if op is aten.unbind.int:
+        return graph.like(value, aten.select_scatter.default, old, value, args[0] if args else 0, view.index)
+    assert op in SPLITS, op
+    dim = args[1] if len(args) > 1 else 0
+    start = sum(args[0][: view.index]) if isinstance(args[0], (list, tuple)) else args[0] * view.index
+    end = start + view.geometry.shape[dim]
+    return graph.like(value, aten.slice_scatter.default, old, value, dim, start, end)

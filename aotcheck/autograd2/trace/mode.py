@@ -1,0 +1,80 @@
+"""The dispatch mode under which the user's function runs on replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.trace import writes
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.info import Kind, info_of
+from aotcheck.autograd2.trace.recorder import Recorder
+from aotcheck.autograd2.trace.replica import Replica
+from aotcheck.autograd2.trace.where import user_line
+
+__all__ = ["Tracer"]
+
+aten = torch.ops.aten
+
+
+class Tracer(Recorder, _torch.TorchDispatchMode):
+    """Decides for each op what kind it is, and lets it be recorded."""
+
+    supports_higher_order_operators = True  # they come here, to be refused by name
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _torch.PRIM_DEVICE:
+            return args[0].device
+        kwargs = kwargs or {}
+        if not isinstance(func, _torch.OpOverload):
+            refuse(Event.HIGHER_ORDER, _torch.op_name(func), user_line())
+        for kind in types:
+            if kind is not Replica and kind is not Tensor and kind is not torch.nn.Parameter:
+                refuse(Event.WRAPPER, kind.__name__, user_line())
+        if func is aten.lift_fresh.default:
+            return self.lift(args[0])
+        self._admit(args)
+        if kwargs:
+            self._admit(kwargs.values())
+        info = info_of(func)
+        if _torch.is_composite(func) and info.kind is not Kind.BATCH_NORM:
+            with _torch.as_before_dispatch(), self:
+                return _torch.run_composite(func, args, kwargs)
+        match info.kind:
+            case Kind.PURE:
+                return self.pure(func, info, args, kwargs)
+            case Kind.IN_PLACE:
+                return writes.in_place(self, func, info, args, kwargs)
+            case Kind.OUT:
+                return writes.to_out(self, func, info, args, kwargs)
+            case Kind.RESHAPING:
+                return writes.reshape_in_place(self, func, args, kwargs)
+            case Kind.STORAGE:
+                return writes.move(self, func, args, kwargs)
+            case Kind.BATCH_NORM:
+                return writes.batch_norm(self, func, args, kwargs)
+            case Kind.DATA:
+                refuse(Event.DATA, str(func), user_line())
+            case Kind.WRITES:
+                return writes.by_copy(self, func, info, args, kwargs)
+
+    def _admit(self, arguments: Any) -> None:
+        """Refuse tensors that are no replicas."""
+        for a in arguments:
+            if isinstance(a, Tensor):
+                if type(a) is not Replica:
+                    self._refuse_captured(a)
+            elif type(a) in (list, tuple):
+                self._admit(a)
+            elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
+                refuse(Event.CAPTURED, "a storage that belongs to no input", user_line())
+            elif type(a) is torch.Generator:
+                refuse(Event.SEED, "a generator is given", user_line())
+
+    def _refuse_captured(self, a: Tensor) -> None:
+        if a.layout is not torch.strided:
+            refuse(Event.SPARSE, str(a.layout), user_line())
+        refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input", user_line())

@@ -1,0 +1,243 @@
+"""Records ops on replicas: runs their meta kernels, makes nodes, and makes replicas of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.errors import UnsupportedError
+from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, getitem
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.size import SYMBOLIC, term
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.info import OpInfo, info_of
+from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
+from aotcheck.autograd2.trace.storage import StorageTable
+from aotcheck.autograd2.trace.view import View
+from aotcheck.autograd2.trace.where import user_line
+
+__all__ = ["Recorder"]
+
+aten = torch.ops.aten
+_PLAIN = frozenset(
+    {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
+)
+_AS_STRIDED = aten.as_strided.default
+_ZEROS = aten._efficientzerotensor.default
+
+
+class Recorder:
+    """Records in ``graph`` what ops on replicas compute; ``table`` knows what each storage holds.
+
+    Attributes:
+        inside: whether a kernel runs now; replicas then say that they are on the meta device.
+        gradients_wanted: whether the function asked for the gradient of a tensor.
+        alive: all replicas that were made.
+        keep: tensors whose addresses must not be used again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = Graph()
+        self.table = StorageTable(self.graph)
+        self.alive: list[Replica] = []
+        self.keep: list[Any] = []
+        self.inside = False
+        self.gradients_wanted = False
+
+    def lift(self, t: Tensor) -> Tensor:
+        """A tensor that the function made of Python values, as a constant of the graph."""
+        if type(t) is Replica:
+            return t
+        if type(t) is not Tensor or t.layout is not torch.strided:
+            refuse(Event.LAYOUT, f"a constant is a {type(t).__name__}", user_line())
+        with _torch.without_modes():
+            elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META)
+            constant = self.graph.constant(t.clone(), geometry_of(t))
+            made = make_replica(elem, t.device, self)
+        self.table.bind(made, self.call(aten.lift_fresh_copy.default, (constant,)))
+        return made
+
+    # -- ops that write nothing
+
+    def pure(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An op that gives new tensors, or views of an argument."""
+        if func is aten.index.Tensor and any(
+            isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1]
+        ):
+            refuse(Event.DATA, "a mask chooses how many elements there are", user_line())
+        device = self.device_of(args, kwargs)
+        here = kwargs
+        if info.takes_device:
+            has_tensor = any(isinstance(a, Tensor) for a in args)
+            if kwargs.get("device") is not None or not has_tensor:
+                here = {**kwargs, "device": _torch.META}
+                kwargs = {**kwargs, "device": device}
+        if here.get("layout") not in (None, torch.strided):
+            refuse(Event.SPARSE, str(here["layout"]), user_line())
+        if func is _ZEROS:
+            func, info = aten.zeros.default, info_of(aten.zeros.default)
+        out = self.run(func, args, here)
+        if info.may_alias and (source := self._aliased(out, args)) is not None:
+            return self.views(func, source, args, kwargs, out)
+        if not info.random and not _torch.schema_of(func).returns:
+            node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
+            self.graph.effects.append(node)
+            return out
+        node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
+        if info.random:
+            self.graph.effects.append(node)
+        return self.results(out, node, device)
+
+    def _aliased(self, out: Any, args: tuple[Any, ...]) -> Tensor | None:
+        """The argument on whose memory the first result lies."""
+        first = out if isinstance(out, Tensor) else None
+        if first is None and isinstance(out, (list, tuple)):
+            first = next((o for o in out if isinstance(o, Tensor)), None)
+        if first is None:
+            return None
+        if not _is_strided(first):
+            refuse(Event.SPARSE, str(first.layout), user_line())
+        address = _torch.storage_address(_torch.storage_of(first))
+        for a in args:
+            if isinstance(a, Tensor) and _torch.storage_address(_torch.storage_of(a)) == address:
+                return a
+        return None
+
+    def views(self, func: Any, source: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+        """Results that lie on the memory of ``source``, the op's first argument."""
+        if source is not args[0]:
+            refuse(Event.ALIAS, str(func), user_line())
+        lies, parent = geometry_of(source), self.table.view(source)
+        state = parent.state
+        many = not isinstance(out, Tensor)
+        rest, known = tuple(map(_terms, args[1:])), {k: _terms(v) for k, v in kwargs.items()}
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        made = [o if type(o) is Replica else make_replica(o, state.device, self) for o in (out if many else (out,))]
+        parts = tuple(geometry_of(r) for r in made)
+        for k, (r, geometry) in enumerate(zip(made, parts, strict=True)):
+            index = k if many else None
+            if geometry not in state.views:
+                if func is _AS_STRIDED or not parent.fits:
+                    self.table.view(r)
+                else:
+                    view = state.views[geometry] = View(state, geometry)
+                    view.derive(parent, func, rest, known or NO_KWARGS, index)
+                    view.parts = parts if many else None
+            if r is not source:
+                state_of(r).step = ViewStep(source, func, rest, known, index, *modes, geometry, lies)
+        return type(out)(made) if many else made[0]
+
+    # -- kernels, nodes and results
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The op's meta kernel on the replicas."""
+        self.inside = True
+        try:
+            with _torch.meta_kernels():
+                return func(*args, **kwargs)
+        except NotImplementedError as error:
+            raise UnsupportedError("op without a fake kernel", f"{func}: {error}", user_line()) from error
+        finally:
+            self.inside = False
+
+    def device_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
+        """The device of the op's results."""
+        wanted = kwargs.get("device")
+        if wanted is not None:
+            wanted = torch.device(wanted)
+            if wanted.type == "cuda" and wanted.index is None:
+                return torch.device("cuda", torch.cuda.current_device())
+            return wanted
+        found: torch.device | None = None
+        for a in (*args, *kwargs.values()):
+            for x in a if type(a) in (list, tuple) else (a,):
+                if type(x) is Replica:
+                    device = state_of(x).device
+                    if device.type != "cpu" or x.dim() > 0:
+                        return device
+                    found = found or device
+        return found or torch.get_default_device()
+
+    def value_of(self, a: Any) -> Any:
+        """An argument as the graph names it."""
+        if type(a) in _PLAIN:
+            return a
+        if type(a) is Replica:
+            return self.table.read(a)
+        if type(a) in (list, tuple):
+            return [self.value_of(x) for x in a]
+        if type(a) is dict:
+            return {k: self.value_of(x) for k, x in a.items()}
+        return _terms(a)
+
+    def values(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Positional arguments as the graph names them."""
+        return tuple([self.value_of(a) for a in args])
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KWARGS) -> Node:
+        """A node with the user's line."""
+        node = self.graph.call(func, args, kwargs)
+        node.where = user_line()
+        node.sequence = _torch.sequence_number()
+        return node
+
+    def results(self, out: Any, node: Node, device: torch.device) -> Any:
+        """What an op gave, as replicas that hold ``node`` or its items."""
+        if isinstance(out, Tensor):
+            return self.fresh(out, node, device)
+        if not isinstance(out, (list, tuple)):
+            if out is None:
+                self.graph.effects.append(node)
+            return out
+        made: list[Any] = []
+        for k, o in enumerate(out):
+            if not isinstance(o, Tensor):
+                made.append(o)
+                continue
+            same = next((m for m in made if isinstance(m, Tensor) and _same_memory(m, o)), None)
+            if same is not None:  # some ops give one tensor twice
+                made.append(same if type(o) is not Replica else o)
+            else:
+                made.append(self.fresh(o, self.graph.call(getitem, (node, k)), device))
+        node.parts = tuple([geometry_of(m) if isinstance(m, Tensor) else _terms(m) for m in made])
+        node.device = device
+        return type(out)(made) if type(out) in (list, tuple) else tuple(made)
+
+    def fresh(self, out: Tensor, node: Node, device: torch.device) -> Replica:
+        """A result on memory of its own."""
+        if not _is_strided(out):
+            refuse(Event.SPARSE, str(out.layout), user_line())
+        made = out if type(out) is Replica else make_replica(out, device, self)
+        if _torch.storage_address(_torch.storage_of(made)) in self.table.states:
+            refuse(Event.ALIAS, str(node.op), user_line())
+        self.table.bind(made, node)
+        return made
+
+    def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
+        """A new replica of that geometry that holds ``node``."""
+        with _torch.without_modes():
+            elem = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device=_torch.META)
+            made = make_replica(elem, device, self)
+        self.table.bind(made, node)
+        return made
+
+
+def _is_strided(t: Tensor) -> bool:
+    return t.layout is torch.strided
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    same = _torch.storage_address(_torch.storage_of(a)) == _torch.storage_address(_torch.storage_of(b))
+    return same and geometry_of(a) == geometry_of(b)
+
+
+def _terms(a: Any) -> Any:
+    """SymInts as terms, in lists too; anything else as it is."""
+    if type(a) in (list, tuple):
+        return type(a)([_terms(x) for x in a])
+    return term(a) if type(a) in SYMBOLIC else a

@@ -1,0 +1,263 @@
+"""Replicas: tensors without data that stand for real ones while the function runs.
+
+Note [Replicas answer for the real device]
+A replica is a meta tensor under a light subclass whose dispatch keys are those of the real device. Code that asks for
+``x.device`` is told the truth, autocast applies, and composite ops branch as they do on the real tensor. Kernels run
+under ``meta_kernels`` on the replicas themselves, which for that moment say that they are on the meta device.
+
+Note [Replicas are no Python tensors to the dispatcher]
+Autograd treats a tensor that dispatches to Python otherwise than a real one. So a replica is made under a class without
+``__torch_dispatch__``: ops reach the tracing mode all the same, and what autograd does with it is what it does with the
+tensor it stands for. A replica that outlives its trace would be taken for a tensor by any kernel, so replicas are
+disarmed when the trace is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.trace.gate import Event, refuse
+
+__all__ = ["Replica", "TensorState", "ViewStep", "disarm", "make_replica", "rearm", "state_of"]
+
+
+class Trace(Protocol):
+    """What replicas ask of the trace that they belong to."""
+
+    inside: bool
+    """Whether a kernel runs now."""
+
+    gradients_wanted: bool
+    """Whether the function used ``.grad`` of an input."""
+
+    alive: list[Replica]
+    """All replicas of the trace."""
+
+
+@dataclass(frozen=True, eq=False)
+class ViewStep:
+    """How a tensor was made of another on the same memory.
+
+    Args:
+        source: that other tensor.
+        op, args, kwargs: what gave it, with the arguments after the source.
+        index: which of several results it is.
+        grad, inference: the modes in which it was made.
+        geometry: where it lay then.
+        source_geometry: where its source lay then.
+    """
+
+    source: Tensor
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int | None
+    grad: bool
+    inference: bool
+    geometry: Geometry
+    source_geometry: Geometry
+
+
+@dataclass
+class TensorState:
+    """What the trace knows of one replica.
+
+    Args:
+        device: the real tensor's.
+        trace: the trace that it belongs to.
+        step: how it was made, if it is a view.
+        is_parameter: whether the real tensor is a ``Parameter``.
+        data_assigned: whether ``.data`` was assigned.
+        moved: whether set_, resize_ or an in-place change of its shape was called on it.
+    """
+
+    device: torch.device
+    trace: Trace
+    step: ViewStep | None = None
+    is_parameter: bool = False
+    data_assigned: bool = False
+    moved: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Replica(Tensor):
+    """A tensor without data that stands for a real one."""
+
+    aot: TensorState
+
+    __torch_function__ = _torch.disabled_torch_function
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch types the default as no class method
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Only ever asked for the device, by C++ code outside the tracing mode."""
+        if func is _torch.PRIM_DEVICE:
+            return args[0].device
+        raise AssertionError(f"{func} was dispatched to a replica")
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # torch types it as an attribute
+        """The real tensor's device; the meta device to a kernel that runs now."""
+        state = self.aot
+        return _torch.META if state.trace.inside else state.device
+
+    @property
+    def __class__(self) -> type:
+        """What ``isinstance`` is told."""
+        return torch.nn.Parameter if self.aot.is_parameter else Tensor
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        refuse(Event.SWAP, f"a tensor becomes one of class {kind.__qualname__}")
+
+    @property
+    def _is_param(self) -> bool:
+        return self.aot.is_parameter
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if type(value) is not Replica:
+            refuse(Event.CAPTURED, "it is assigned to .data")
+        self.aot.data_assigned = self.aot.moved = True
+        _torch.set_data(self, value)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient of a leaf. That it was asked for is noted: then gradients of inputs are inputs too."""
+        self.aot.trace.gradients_wanted = True
+        return _torch.gradient_of(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        self.aot.trace.gradients_wanted = True
+        _torch.set_gradient(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    def _use_count(self) -> int:
+        refuse(Event.SWAP)
+
+    def register_hook(self, hook: Any) -> NoReturn:
+        """Refused, but while a trace sets itself up."""
+        refuse(Event.HOOK, "register_hook")
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> NoReturn:
+        """Refused."""
+        refuse(Event.HOOK, "register_post_accumulate_grad_hook")
+
+    def retain_grad(self) -> None:
+        """Refused of a tensor that is no leaf."""
+        if not self.is_leaf:
+            refuse(Event.HOOK, "retain_grad")
+
+    def tolist(self) -> NoReturn:
+        """Refused: there is no data."""
+        refuse(Event.DATA, "tolist")
+
+    def numpy(self, *, force: bool = False) -> NoReturn:
+        """Refused: there is no data."""
+        refuse(Event.DATA, "numpy")
+
+    def __array__(self, dtype: Any = None) -> NoReturn:
+        refuse(Event.DATA, "numpy")
+
+    def apply_(self, callable: Any) -> NoReturn:
+        """Refused: there are no elements to call it with."""
+        refuse(Event.DATA, "apply_")
+
+    def map_(self, tensor: Tensor, callable: Any) -> NoReturn:
+        """Refused: there are no elements to call it with."""
+        refuse(Event.DATA, "map_")
+
+    def data_ptr(self) -> NoReturn:
+        """Refused: there is no memory."""
+        refuse(Event.DATA, "data_ptr")
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse(Event.DATA, "a tensor is copied or pickled by Python")
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        refuse(Event.DATA, "a tensor is copied by copy.deepcopy")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        return f"Replica({tuple(self.shape)}, {self.dtype}, {self.aot.device})"
+
+    def __str__(self) -> str:
+        refuse(Event.DATA, "the text of a tensor")
+
+    def __format__(self, spec: str) -> str:
+        refuse(Event.DATA, "the text of a tensor")
+
+
+class Disarmed(Replica):
+    """A replica whose trace is over: whoever uses it gets an error."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        refuse(Event.ESCAPED, f"{getattr(func, '__name__', func)} met a tensor of a trace that is over")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        return "Replica of a trace that is over"
+
+    def __str__(self) -> str:
+        return self.__repr__()
+
+    def __format__(self, spec: str) -> str:
+        return self.__repr__()
+
+
+class _Undispatched(Tensor):
+    """The class under which replicas are born: see Note [Replicas are no Python tensors to the dispatcher]."""
+
+    __torch_dispatch__ = _torch.disabled_torch_dispatch
+    __torch_function__ = _torch.disabled_torch_function
+
+
+Replica.__module__, Replica.__qualname__, Replica.__name__ = "torch", "Tensor", "Tensor"
+
+
+def make_replica(elem: Tensor, device: torch.device, trace: Trace) -> Replica:
+    """``elem``, a meta tensor without history, as a replica on ``device``; it shares the storage. No mode may be on."""
+    if elem.is_inference() and not torch.is_inference_mode_enabled():
+        with torch.inference_mode():
+            made: Any = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
+    else:
+        made = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
+    _torch.set_class(made, Replica)
+    made.__dict__["aot"] = TensorState(device, trace)
+    trace.alive.append(made)
+    replica: Replica = made
+    return replica
+
+
+def state_of(t: Tensor) -> TensorState:
+    """What the trace knows of a replica."""
+    state: TensorState = t.__dict__["aot"]
+    return state
+
+
+def disarm(replicas: list[Replica]) -> None:
+    """The trace is over: none of its replicas may be used until ``rearm``."""
+    for r in replicas:
+        _torch.set_class(r, Disarmed)
+
+
+def rearm(replicas: list[Replica]) -> None:
+    """The trace goes on."""
+    for r in replicas:
+        _torch.set_class(r, Replica)

@@ -1,0 +1,109 @@
+"""trace: the function runs once on replicas of what a call brings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.errors import UnsupportedError
+from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.frontend.substitute import Change, changes, replaced, substituted
+from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
+from aotcheck.autograd2.trace.mode import Tracer
+
+__all__ = ["Needs", "Traced", "UserError", "trace"]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a trace must take into account. A trace that finds more is made again; needs only grow.
+
+    Args:
+        bases: views among the inputs are made from their bases inside.
+        gradients: ``.grad`` of the inputs are inputs as well.
+    """
+
+    bases: bool = False
+    gradients: bool = False
+
+
+class UserError(Exception):
+    """The function itself raised: running the original on the real inputs shows it."""
+
+
+@dataclass(eq=False)
+class Traced:
+    """What a trace left behind.
+
+    Attributes:
+        inputs: in order; those with a node are inputs of the graph.
+        result: what the function returned, with replicas in it.
+        changes: what it assigned around it.
+        gradients: of inputs that are leaves, the ``.grad`` before and after, where it is another tensor.
+        grad_mode: grad mode afterwards, if it is another.
+    """
+
+    tracer: Tracer
+    bound: Bound
+    inputs: list[TracedInput]
+    result: Any
+    changes: list[Change]
+    grad_mode: bool | None
+    grad_enabled: bool
+
+    def input_of(self, t: Tensor) -> int | None:
+        """The position of the input whose replica ``t`` is."""
+        return next((k for k, i in enumerate(self.inputs) if i.replica is t), None)
+
+
+def trace(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: Bound, needs: Needs
+) -> Traced:
+    """Run ``fn`` on replicas.
+
+    Raises:
+        UnsupportedError: it does what cannot be traced.
+        UserError: it raised an error of its own.
+    """
+    tracer = Tracer()
+    inputs = make_inputs(tracer, bound.tensors, needs.bases)
+    replicas: dict[int, Tensor] = {id(i.real): i.replica for i in inputs}
+    if needs.gradients:
+        for _, t in bound.tensors:
+            if t.requires_grad and t.is_leaf and t.grad is not None:
+                replicas[id(t)].grad = replicas[id(t.grad)]
+    grad = torch.is_grad_enabled()
+    after = grad
+    with substituted(bound, replicas) as during, _global_state(), _torch.single_threaded_backward():
+        try:
+            with _torch.compiling(), tracer:
+                result = fn(
+                    *[replaced(a, replicas) for a in args], **{k: replaced(a, replicas) for k, a in kwargs.items()}
+                )
+                after = torch.is_grad_enabled()
+        except UnsupportedError:
+            raise
+        except Exception as error:
+            raise UserError from error
+        found = changes(bound, during)
+    return Traced(tracer, bound, inputs, result, found, None if after is grad else after, grad)
+
+
+@contextlib.contextmanager
+def _global_state() -> Iterator[None]:
+    """Grad mode, and the states of generators, are afterwards as they were."""
+    grad = torch.is_grad_enabled()
+    state = torch.random.get_rng_state()
+    try:
+        yield
+        if not torch.equal(torch.random.get_rng_state(), state):
+            raise UnsupportedError("seeding inside the function", "seed generators outside of it")
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.random.set_rng_state(state)

@@ -1,0 +1,251 @@
+"""All storages of a trace: reads and writes on them become operations of the graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.errors import UnsupportedError
+from aotcheck.autograd2.ir.graph import Graph, Node, getitem
+from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
+from aotcheck.autograd2.ir.size import same, term
+from aotcheck.autograd2.trace import flat as flats
+from aotcheck.autograd2.trace.inverses import inverse
+from aotcheck.autograd2.trace.view import WINDOW, StorageState, View
+
+__all__ = ["StorageTable"]
+
+
+class StorageTable:
+    """Storages by their address, the only names that they have; each state keeps its storage alive.
+
+    ``flat_inputs`` are the placeholders for whole storages of the caller's: with the input that lies on it and the dtype.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.states: dict[int, StorageState] = {}
+        self.flat_inputs: list[tuple[Node, int, torch.dtype]] = []
+
+    # -- lookup
+
+    def state(self, t: Tensor) -> StorageState:
+        """The state of the storage on which ``t`` lies now."""
+        storage = _torch.storage_of(t)
+        address = _torch.storage_address(storage)
+        state = self.states.get(address)
+        if state is None:
+            state = self.states[address] = StorageState(storage, t.device, term(storage.nbytes()))
+        return state
+
+    def bind(self, t: Tensor, value: Node) -> View:
+        """``t`` is a root of its storage and holds ``value``."""
+        state, geometry = self.state(t), geometry_of(t)
+        view = state.views[geometry] = View(state, geometry)
+        view.value, view.version = value, state.version
+        state.roots.append(view)
+        value.geometry, value.device = geometry, state.device
+        return view
+
+    def view(self, t: Tensor) -> View:
+        """The view that ``t`` is now; one that no traced op made is cut from the flat value."""
+        return self.view_at(self.state(t), geometry_of(t))
+
+    def view_at(self, state: StorageState, geometry: Geometry) -> View:
+        """The view of that geometry on a storage."""
+        view = state.views.get(geometry)
+        if view is None:
+            if not state.roots:
+                raise UnsupportedError("unknown storage", "a tensor appeared whose storage no traced op made")
+            view = View(state, geometry)
+            view.derive(self.flat(state), WINDOW)
+            state.views[geometry] = view
+        return view
+
+    # -- the flat value
+
+    def flat(self, state: StorageState) -> View:
+        """The flat view, made when it is first needed, and resized after the storage was."""
+        if state.flat is None:
+            self._make_flat(state)
+        if not same(term(state.storage.nbytes()), state.nbytes):
+            self._resize(state)
+        assert state.flat is not None
+        return state.flat
+
+    def _make_flat(self, state: StorageState) -> None:
+        self.flush(state)
+        if state.is_input:
+            dtypes = {r.geometry.dtype for r in state.roots}
+            dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
+            if not same(state.nbytes % dtype.itemsize, 0):
+                dtype = torch.uint8
+            view = View(state, flats.flat_geometry(state.nbytes, dtype))
+            value = self.graph.placeholder(view.geometry, state.device)
+            assert state.source is not None
+            self.flat_inputs.append((value, state.source, dtype))
+            if state.version > 0:
+                for root in state.roots:
+                    assert root.value is not None
+                    value = flats.scatter(self.graph, view.geometry, value, root.geometry, root.value)
+        else:
+            view, value = flats.flat_of_root(self.graph, state, state.roots[0])
+        value.geometry, value.device = view.geometry, state.device
+        view.value, view.version = value, state.version
+        for root in state.roots:
+            root.derive(view, WINDOW)
+        state.roots, state.flat, state.flushed, state.pending = [view], view, state.version, []
+
+    def _resize(self, state: StorageState) -> None:
+        """The storage has another size than the flat value."""
+        nbytes = term(state.storage.nbytes())
+        self.flush(state)
+        view = state.flat
+        assert view is not None and view.value is not None
+        if type(nbytes) is not int or type(state.nbytes) is not int:
+            raise UnsupportedError("storage of symbolic size", "a storage is resized whose size is not fixed")
+        whole, before = view.value, view.geometry
+        dtype = before.dtype
+        if nbytes % dtype.itemsize:
+            dtype, view.value = torch.uint8, flats.to_bytes(self.graph, whole, before)
+        old, new = state.nbytes // dtype.itemsize, nbytes // dtype.itemsize
+        if new > old:
+            view.value = flats.pad(self.graph, view.value, new - old, dtype)
+        elif new < old:
+            part = self.graph.like(view.value, torch.ops.aten.slice.Tensor, view.value, 0, 0, new)
+            view.value = self.graph.like(part, torch.ops.aten.clone.default, part)
+            state.lost = View(state, before)
+            state.lost.value, state.lost.version = whole, state.version
+        view.geometry = view.value.geometry = flats.flat_geometry(nbytes, dtype)
+        state.nbytes, state.resized = nbytes, True
+        if state.lost is not None:
+            for other in state.views.values():
+                if other is not view and other.fits:
+                    other.derive(view, WINDOW)
+        state.version += 1
+        view.version = state.flushed = state.version
+
+    # -- reading
+
+    def read(self, t: Tensor) -> Node:
+        """The value of ``t`` now."""
+        state = self.state(t)
+        geometry = geometry_of(t)
+        if state.flat is None and len(state.roots) == 1:
+            root = state.roots[0]  # as of most tensors
+            if root.version == state.version and root.geometry == geometry:
+                if same(term(state.storage.nbytes()), state.nbytes):
+                    assert root.value is not None
+                    return root.value
+        return self.read_view(self.view_at(state, geometry))
+
+    def read_view(self, view: View) -> Node:
+        """The value of ``view`` now; writes that it does not share memory with are not carried to the root for it."""
+        state = view.state
+        if not same(term(state.storage.nbytes()), state.nbytes):
+            self.flat(state)
+        if view.version == state.version:
+            assert view.value is not None
+            return view.value
+        if state.lost is not None and not view.fits:
+            return self._lost(view, state.lost)
+        since = max(view.version, state.flushed)
+        beside = all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending)
+        if beside and view.parent is not None and _known_at(view, since):
+            view.value, view.version = self._at(view, since), state.version
+            return view.value
+        self.flush(state)
+        return self._at(view, state.version)
+
+    def _lost(self, view: View, whole: View) -> Node:
+        """What ``view`` showed when its storage last had all its memory: memory that was freed and may come back."""
+        if view.value is None or view.version < whole.version:
+            assert whole.value is not None
+            view.value = flats.gather(self.graph, whole.geometry, whole.value, view.geometry)
+            view.value.geometry = view.geometry
+        view.version = view.state.version
+        return view.value
+
+    def _at(self, view: View, version: int) -> Node:
+        if view.version == version:
+            assert view.value is not None
+            return view.value
+        if view.parent is None:
+            raise AssertionError(f"a root of version {view.version} was asked for version {version}")
+        value = self._derive(view, self._at(view.parent, version))
+        if view.version <= version:
+            view.value, view.version = value, version
+        return value
+
+    def _derive(self, view: View, parent: Node) -> Node:
+        if view.op is WINDOW:
+            assert view.parent is not None
+            value = flats.gather(self.graph, view.parent.geometry, parent, view.geometry)
+        else:
+            value = self.graph.view(view.op, parent, *view.args, **view.kwargs)
+            if view.index is not None:
+                value.parts = view.parts
+                value = self.graph.view(getitem, value, view.index)
+        value.geometry = view.geometry
+        return value
+
+    # -- writing
+
+    def write(self, view: View, value: Node) -> None:
+        """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
+        state = view.state
+        if view.geometry.is_empty and state.is_input:
+            return
+        if state.lost is not None and not view.fits:
+            raise UnsupportedError("memory that was freed", "a tensor is written whose storage was made smaller")
+        if state.is_input and len(state.roots) > 1:
+            self.flat(state)
+        step: View | None = view
+        while step is not None and step is not state.flat:
+            overlapping = step.geometry.may_overlap_itself and not (step is view and step.op is WINDOW)
+            if overlapping or (step.parent is not None and not step.invertible):
+                view.derive(self.flat(state), WINDOW)
+                break
+            step = step.parent
+        state.version += 1
+        view.value, view.version = value, state.version
+        if value.geometry is None:
+            value.geometry = view.geometry
+        if state.pending and state.pending[-1][0] is view:
+            state.pending.pop()
+        state.pending.append((view, value, state.version))
+        if view.parent is None:
+            state.pending, state.flushed = [], state.version
+        elif view.geometry.may_overlap_itself:
+            self.flush(state)
+            view.version = -1  # elements that share an address hold one value
+
+    def flush(self, state: StorageState) -> None:
+        """Carry every pending write to the root."""
+        pending, state.pending = state.pending, []
+        before = state.flushed
+        for view, value, version in pending:
+            step = view
+            while step.parent is not None:
+                whole: Callable[[], Node] = functools.partial(self._at, step.parent, before)
+                value = inverse(self.graph, step, value, whole)
+                step = step.parent
+                if step.version <= version:
+                    step.value, step.version = value, version
+                if value.geometry is None:
+                    value.geometry = step.geometry
+            before = version
+        state.flushed = state.version
+
+
+def _known_at(view: View | None, version: int) -> bool:
+    """Whether the value of ``view``, or of one that it is derived from, is at hand as of ``version``."""
+    while view is not None:
+        if view.version == version:
+            return True
+        view = view.parent
+    return False

@@ -1,0 +1,137 @@
+"""What is known of one storage: the geometries met on it, and from which other each can be derived.
+
+Note [Values by storage and geometry]
+A tensor object says little: autograd unpacks saved tensors to other objects on the same memory, and ``.data =`` swaps
+what an object refers to. What does not lie is the storage, and where in it a tensor lies. So each storage has a
+version, and one ``View`` per geometry met: from which other view which op made it, the value last read through it, and
+the version that value belongs to. To read a view whose value is old is to repeat its op on its parent's value. A write
+makes a new version and is noted; only when another view is read is it carried to the root, by the inverse of each op on
+the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aotcheck.autograd2.ir.graph import NO_KWARGS, Node
+from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.size import Size, same
+
+__all__ = ["INVERTIBLE", "RESHAPES", "SPLITS", "WINDOW", "StorageState", "View"]
+
+aten = torch.ops.aten
+
+RESHAPES = frozenset(
+    {
+        aten.view.default,
+        aten._unsafe_view.default,
+        aten.reshape.default,
+        aten._reshape_alias.default,
+        aten.unsqueeze.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.alias.default,
+        aten.detach.default,
+    }
+)
+"""Views that have all the elements of what they are views of, in the same order."""
+
+SPLITS = frozenset({aten.split.Tensor, aten.split_with_sizes.default})
+INVERTIBLE = RESHAPES | SPLITS | {
+    aten.transpose.int,
+    aten.t.default,
+    aten.permute.default,
+    aten.select.int,
+    aten.slice.Tensor,
+    aten.diagonal.default,
+    aten.unbind.int,
+    aten.view_as_real.default,
+    aten.view_as_complex.default,
+    aten._conj.default,
+    aten._neg_view.default,
+}  # fmt: skip
+"""Ops whose result, when written, can be carried to their operand by another op."""
+
+WINDOW = "window"
+"""In place of an op: the view is cut from the flat value of its storage by its geometry."""
+
+
+class View:
+    """One geometry on a storage: what ``op`` makes of ``parent``, the ``index``-th of several results.
+
+    ``value`` is what it held at ``version`` of the storage; a root has no parent.
+    """
+
+    __slots__ = ("args", "geometry", "index", "kwargs", "op", "parent", "parts", "state", "value", "version")
+
+    def __init__(self, state: StorageState, geometry: Geometry) -> None:
+        self.state = state
+        self.geometry = geometry
+        self.value: Node | None = None
+        self.version = -1
+        self.parts: tuple[Geometry, ...] | None = None
+        self.derive(None, None)
+
+    def derive(
+        self,
+        parent: View | None,
+        op: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = NO_KWARGS,
+        index: int | None = None,
+    ) -> None:
+        """From now on the view is what ``op`` makes of ``parent``."""
+        self.parent, self.op, self.args, self.kwargs, self.index = parent, op, args, kwargs, index
+
+    @property
+    def invertible(self) -> bool:
+        """Whether a write to it can be carried to its parent by an op of its own."""
+        if self.op is WINDOW or self.op in INVERTIBLE:
+            return True
+        grows = self.op is aten.expand.default and self.parent is not None
+        return grows and same(self.geometry.numel, self.parent.geometry.numel)  # type: ignore[union-attr]
+
+    @property
+    def fits(self) -> bool:
+        """Whether its storage still has all its memory; True where only a guard could tell."""
+        if self.geometry.is_empty:
+            return True
+        reached = self.geometry.end * self.geometry.dtype.itemsize
+        left = self.state.nbytes
+        return not (type(reached) is int and type(left) is int) or reached <= left
+
+
+@dataclass
+class StorageState:
+    """One storage, kept alive because its address is its name.
+
+    Attributes:
+        source: of a storage that the caller brought, the input (by position) that lies on it.
+        roots: views with no parent. Several only where a caller's storage was not written yet.
+        flat: the whole storage in one dimension, once some geometry can only be cut from that.
+        pending: writes that were not carried to the root yet, with the version each made.
+        lost: the flat view before the storage last shrank.
+    """
+
+    storage: torch.UntypedStorage
+    device: torch.device
+    nbytes: Size
+    source: int | None = None
+    version: int = 0
+    flushed: int = 0
+    views: dict[Geometry, View] = field(default_factory=dict)
+    roots: list[View] = field(default_factory=list)
+    flat: View | None = None
+    pending: list[tuple[View, Node, int]] = field(default_factory=list)
+    lost: View | None = None
+    resized: bool = False
+
+    @property
+    def is_input(self) -> bool:
+        """Whether the caller brought it."""
+        return self.source is not None

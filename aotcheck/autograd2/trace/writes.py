@@ -1,0 +1,280 @@
+"""Ops that write: their functional variants, and what the written tensors hold afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.ir.graph import Node, getitem
+from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, same_strides
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.info import OpInfo, info_of
+from aotcheck.autograd2.trace.recorder import Recorder
+from aotcheck.autograd2.trace.replica import Replica, state_of
+from aotcheck.autograd2.trace.view import View
+from aotcheck.autograd2.trace.where import user_line
+
+aten = torch.ops.aten
+_WHOLE = frozenset({aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
+"""What overwrites every element: the result lies as the target does, whatever is written."""
+_ORDER_DOES_NOT_MATTER = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.masked_fill_.Scalar})
+
+
+def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that writes its first argument, a tensor or a list of them."""
+    target = args[0]
+    if type(target) in (list, tuple):
+        return _foreach(tracer, func, info, args, kwargs)
+    lies = geometry_of(target)
+    _check_overlap(func, target, lies, (*args[1:], *kwargs.values()))
+    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    if func in _WHOLE:
+        tracer.run(func, args, kwargs)
+        has = lies
+    else:
+        functional = tracer.run(info.functional, args, kwargs)
+        has = geometry_of(functional)
+        if has.shape != lies.shape:
+            raise RuntimeError(f"output with shape {lies.shape} doesn't match the broadcast shape {has.shape}")
+    if info.random:
+        values = (_laid_out(tracer, lies, values[0]), *values[1:])
+    if info.functional is aten.bernoulli.p and len(values) == 1:
+        values = (*values, 0.5)
+    if info.functional is aten.zero.default:
+        node = tracer.call(aten.zero.default, (values[0],))
+    else:
+        node = tracer.call(info.functional, values, named)
+    node.device = state_of(target).device
+    if info.random:
+        tracer.graph.effects.append(node)
+    _write(tracer, target, node, has)
+    return target
+
+
+def _laid_out(tracer: Recorder, lies: Geometry, value: Node) -> Node:
+    """An operand that lies as the written tensor does, since the order of random numbers hangs on that."""
+    if lies.dense_order is None:
+        refuse(Event.OVERLAP, "random numbers are written to a tensor with gaps", user_line())
+    made = tracer.graph.like(value, aten.empty_strided.default, [*lies.shape], [*lies.stride], dtype=lies.dtype)
+    made.kwargs = {**made.kwargs, "device": value.device}
+    return made
+
+
+def _check_overlap(func: Any, target: Tensor, lies: Geometry, others: Sequence[Any]) -> None:
+    """Refuse what depends on the order in which a kernel writes."""
+    if lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER:
+        refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory", user_line())
+    address = _torch.storage_address(_torch.storage_of(target))
+    for a in others:
+        for x in a if type(a) in (list, tuple) else (a,):
+            if type(x) is Replica and _torch.storage_address(_torch.storage_of(x)) == address and x is not target:
+                g = geometry_of(x)
+                if g[:4] != lies[:4] and not disjoint(g, lies):
+                    refuse(Event.OVERLAP, f"{func} reads memory that it writes", user_line())
+
+
+def _write(tracer: Recorder, target: Tensor, node: Node, has: Geometry) -> None:
+    """``target`` holds ``node``, which lies as ``has``, converted to how the target lies."""
+    tracer.table.write(tracer.table.view(target), conform(tracer, node, has, geometry_of(target)))
+
+
+def conform(tracer: Recorder, value: Node, has: Geometry, wants: Geometry) -> Node:
+    """``value`` in the dtype and the order of dimensions of what is written."""
+    if has.dtype != wants.dtype:
+        if not torch.can_cast(has.dtype, wants.dtype):
+            raise RuntimeError(f"result type {has.dtype} can't be cast to the desired output type {wants.dtype}")
+        value = tracer.graph.like(value, aten._to_copy.default, value, dtype=wants.dtype)
+    if wants.is_empty or wants.may_overlap_itself or same_strides(has, wants):
+        return value
+    order = wants.dense_order
+    if order is None:
+        order = _stride_order(wants)
+        if has.dense_order is not None and _stride_order(has) == order:
+            return value
+    permuted = tracer.graph.like(value, aten.permute.default, value, order)
+    copied = tracer.graph.like(value, aten.clone.default, permuted, memory_format=torch.contiguous_format)
+    return tracer.graph.like(value, aten.permute.default, copied, [order.index(d) for d in range(len(order))])
+
+
+def _stride_order(g: Geometry) -> list[int]:
+    """Dimensions of more than one element from outermost to innermost, then the others."""
+    if any(type(n) is not int for n in (*g.shape, *g.stride)):
+        return list(range(len(g.shape)))
+    return sorted(range(len(g.shape)), key=lambda i: (g.shape[i] == 1, -g.stride[i], -g.shape[i]))
+
+
+def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A write to each tensor of a list; refused where they share memory with each other or with operands."""
+    targets: Sequence[Tensor] = args[0]
+    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in targets]
+    others = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
+    read = {_torch.storage_address(_torch.storage_of(x)) for x in others}
+    if len(set(addresses)) < len(addresses) or read & set(addresses):
+        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory", user_line())
+    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    out = tracer.run(info.functional, args, kwargs)
+    node = tracer.call(info.functional, values, named)
+    node.parts = tuple(geometry_of(o) for o in out)
+    for k, (t, o) in enumerate(zip(targets, out, strict=True)):
+        item = tracer.graph.call(getitem, (node, k))
+        item.device = state_of(t).device
+        _write(tracer, t, item, geometry_of(o))
+    return None
+
+
+def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op called with ``out=``: its functional variant, and a write to each tensor that it was given."""
+    targets = [kwargs[str(w)] for w in info.written]
+    rest = {k: a for k, a in kwargs.items() if k not in info.written}
+    here = rest
+    if info_of(info.functional).takes_device and not info.takes_device:  # it makes tensors
+        rest = {**rest, "dtype": targets[0].dtype, "device": state_of(targets[0]).device}
+        here = {**rest, "device": _torch.META}
+    for t in targets:
+        _check_overlap(func, t, geometry_of(t), (*args, *rest.values()))
+    values, named = tracer.values(args), tracer.value_of(dict(rest))
+    reference = tracer.run(info.functional, args, here)
+    single = isinstance(reference, Tensor)
+    wanted = [reference] if single else list(reference)
+    for t, r in zip(targets, wanted, strict=True):
+        if t.shape != r.shape:
+            refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape", user_line())
+    node = tracer.call(info.functional, values, named)
+    node.device = state_of(targets[0]).device
+    if info.random:
+        tracer.graph.effects.append(node)
+    if not single:
+        node.parts = tuple(geometry_of(r) for r in wanted)
+    for k, (t, r) in enumerate(zip(targets, wanted, strict=True)):
+        item = node if single else tracer.graph.call(getitem, (node, k))
+        item.device = state_of(t).device
+        _write(tracer, t, item, geometry_of(r))
+    return targets[0] if len(targets) == 1 else tuple(targets)
+
+
+def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that writes several arguments: its functional variant gives its results and what the arguments hold.
+
+    Only ops of torch's that have such a variant: fused optimizers, and the like.
+    """
+    functional = _variant_with_results(func)
+    if functional is None:
+        refuse(Event.UNKNOWN_WRITE, str(func), user_line())
+    names = [a.name for a in _torch.schema_of(func).arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    written = [given.get(w if isinstance(w, str) else names[w]) for w in info.written]
+    flat = [x for w in written for x in (w if type(w) in (list, tuple) else (w,)) if isinstance(x, Tensor)]
+    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in flat]
+    if len(set(addresses)) < len(addresses):
+        refuse(Event.OVERLAP, f"tensors given to {func} share memory", user_line())
+    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    tracer.run(func, args, kwargs)
+    node = tracer.call(functional, values, named)
+    node.parts = tuple([[geometry_of(x) for x in w] if type(w) in (list, tuple) else w for w in written])
+    for k, w in enumerate(written):
+        item = tracer.graph.call(getitem, (node, k))
+        several = type(w) in (list, tuple)
+        item.parts = tuple(geometry_of(x) for x in w) if several else None
+        for j, t in enumerate(w if several else (w,)):
+            value = tracer.graph.call(getitem, (item, j)) if several else item
+            value.device = state_of(t).device
+            tracer.table.write(tracer.table.view(t), value)
+    return None
+
+
+def _variant_with_results(func: Any) -> Any:
+    """The overload of the same name without ``_`` that returns what is written, if ``func`` itself returns nothing."""
+    name = _torch.op_name(func)
+    if func.namespace != "aten" or not name.endswith("_") or _torch.schema_of(func).returns:
+        return None
+    found = getattr(getattr(aten, name[:-1], None), _torch.overload_name(func), None)
+    if found is None or _torch.schema_of(found).is_mutable:
+        return None
+    written = sum(a.alias_info is not None for a in _torch.schema_of(func).arguments)
+    return found if len(_torch.schema_of(found).returns) == written else None
+
+
+def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that gives its argument another shape on the same memory."""
+    target, name = args[0], _torch.op_name(func)
+    if name == "detach_":
+        return tracer.run(func, args, kwargs)
+    parent = tracer.table.view(target)
+    tracer.run(func, args, kwargs)
+    state_of(target).moved = True
+    tracer.keep.append(target)
+    geometry = geometry_of(target)
+    if geometry in parent.state.views:
+        return target
+    packet = {"transpose_": aten.transpose, "swapaxes_": aten.transpose, "swapdims_": aten.transpose}.get(name)
+    packet = packet or getattr(aten, name[:-1])
+    if name == "as_strided_":
+        tracer.table.view(target)
+    else:
+        op = aten.transpose.int if packet is aten.transpose else getattr(packet, _torch.overload_name(func))
+        view = parent.state.views[geometry] = View(parent.state, geometry)
+        view.derive(parent, op, tuple(args[1:]), kwargs)
+    return target
+
+
+def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``set_`` and ``resize_``: another storage, or another size of it."""
+    target = args[0]
+    if target.requires_grad and not target.is_leaf:
+        refuse(Event.STORAGE, str(func), user_line())
+    tracer.table.view(target)
+    if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
+        refuse(Event.STORAGE, str(func), user_line())
+    tracer.run(func, args, kwargs)
+    state_of(target).moved = True
+    tracer.keep.append(target)
+    state = tracer.table.state(target)
+    if not state.roots:
+        count = state.nbytes // target.dtype.itemsize
+        with _torch.without_modes():
+            elem = torch.empty(0, dtype=target.dtype, device=_torch.META)
+            _torch.set_geometry(elem, state.storage, 0, (count,), (1,))
+        node = tracer.call(
+            aten.empty.memory_format, ([count],), {"dtype": target.dtype, "device": state_of(target).device}
+        )
+        tracer.table.bind(elem, node)
+        node.device = state_of(target).device
+    tracer.table.read(target)
+    return target
+
+
+def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Running statistics are written in training, whatever the schema says; the functional variant returns them."""
+    if kwargs or len(args) != 8:
+        refuse(Event.UNKNOWN_WRITE, str(func), user_line())
+    x, weight, bias, mean, variance, training, momentum, eps = args
+    updates = mean is not None and bool(training)
+    if (mean is None) != (variance is None):
+        refuse(Event.UNKNOWN_WRITE, f"{func} with one running statistic", user_line())
+    if updates:
+        addresses = {_torch.storage_address(_torch.storage_of(t)) for t in (x, mean, variance)}
+        if len(addresses) < 3:
+            refuse(Event.OVERLAP, "running statistics of batch norm share memory", user_line())
+    values, device = tracer.values(args), state_of(x).device
+    out = tracer.run(func, args, kwargs)
+    if updates:
+        node = tracer.call(aten._native_batch_norm_legit_functional.default, values)
+    elif training:
+        node = tracer.call(aten._native_batch_norm_legit.no_stats, (*values[:3], True, *values[6:]))
+    elif mean is None:
+        node = tracer.call(func, values)
+    else:
+        node = tracer.call(aten._native_batch_norm_legit_no_training.default, (*values[:5], *values[6:]))
+    made = tuple([tracer.fresh(o, tracer.graph.call(getitem, (node, k)), device) for k, o in enumerate(out)])
+    node.parts = tuple(geometry_of(m) for m in made)
+    if updates:
+        for k, t in ((3, mean), (4, variance)):
+            item = tracer.graph.call(getitem, (node, k))
+            item.device = device
+            tracer.table.write(tracer.table.view(t), item)
+        node.parts = (*node.parts, geometry_of(mean), geometry_of(variance))
+    return made
