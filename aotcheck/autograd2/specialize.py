@@ -73,10 +73,9 @@ def specialize(
         try:
             traced = trace(fn, args, kwargs, bound, needs)
         except UserError as error:
-            more = getattr(error, "needs", needs)
-            if more == needs:
+            if error.needs == needs:
                 raise
-            needs = more
+            needs = error.needs
             continue
         more = more_needs(traced, needs)
         if more == needs:
@@ -124,7 +123,7 @@ def _emit(
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     strides = {k: r.geometry.stride for k, r in enumerate(analysis.results) if r.was_written}
-    call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, traced.grad_enabled)
+    call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, traced.grad_enabled, _records_grad(groups, part))
     position = {id(t): k for k, (_, t) in enumerate(traced.bound.tensors)}
     sources = []
     for i in traced.inputs:
@@ -134,6 +133,11 @@ def _emit(
         else:
             sources.append((position[id(i.real)], False))
     return Specialization(analysis.signature, call, source, part, tuple(sources))
+
+
+def _records_grad(groups: Sequence[Component], part: Partition) -> bool:
+    """Whether the graph holds an op whose kernel gives what a backward needs only where grad mode is on."""
+    return bool(groups) and any(n.op is torch.ops.aten.mkldnn_rnn_layer.default for n in part.forward.nodes)
 
 
 def _late(

@@ -45,7 +45,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
         return take_apart(x, leaf, looked, _refuse_object)
 
     output = apart(traced.result)
-    assigned = [Assign(table, key, None if v is GONE else apart(v)) for table, key, v in traced.changes]
+    assigned = [Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
     gradients = _gradients(traced, apart) if needs.gradients else ()
     results.make_all(tensors)
     moved = metadata_mutations(traced, results)

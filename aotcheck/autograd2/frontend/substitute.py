@@ -55,8 +55,9 @@ def _set_content(table: Any, content: Any) -> None:
         if list(table) == list(content) and all(a is b for a, b in zip(table, content, strict=True)):
             table.update(content)
         else:
-            dict.clear(table)
-            dict.update(table, content)
+            plain = collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict
+            plain.clear(table)
+            plain.update(table, content)
     elif isinstance(table, collections.deque):
         table.clear()
         table.extend(content)

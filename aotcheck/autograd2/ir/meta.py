@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -126,7 +128,33 @@ def disjoint(a: Geometry, b: Geometry) -> bool:
         return True
     if not is_static((*a.shape, *a.stride, a.offset, *b.shape, *b.stride, b.offset)):
         return False
-    for x, y in ((a, b), (b, a)):
-        if x.end * x.dtype.itemsize <= y.offset * y.dtype.itemsize:
-            return True
-    return False
+    if any(x.end * x.dtype.itemsize <= y.offset * y.dtype.itemsize for x, y in ((a, b), (b, a))):
+        return True
+    if a.dtype.itemsize != b.dtype.itemsize:
+        return False
+    # As in the columns of a matrix: each address as digits, one for each stride; some digit of theirs never agrees.
+    strides = sorted({s for g in (a, b) for n, s in zip(g.shape, g.stride, strict=True) if n > 1}, reverse=True)
+    if not strides or 0 in strides or any(s % t for s, t in itertools.pairwise(strides)):
+        return False
+    digits = [_digits(g, strides) for g in (a, b)]
+    if digits[0] is None or digits[1] is None:
+        return False
+    return any(x.stop <= y.start or y.stop <= x.start for x, y in zip(*digits, strict=True))
+
+
+def _digits(g: Geometry, strides: Sequence[int]) -> list[range] | None:
+    """For each stride the range of its digit in the addresses of ``g``; None where one runs over into the next."""
+    sizes = dict.fromkeys(strides, 1)
+    for n, s in zip(g.shape, g.stride, strict=True):
+        if n > 1:
+            if sizes[s] > 1:
+                return None
+            sizes[s] = n
+    left, spans = g.offset, []
+    for k, s in enumerate(strides):
+        first, left = divmod(left, s)
+        if k and first + sizes[s] > strides[k - 1] // s:
+            return None
+        spans.append(range(first, first + sizes[s]))
+    spans.append(range(left, left + 1))
+    return spans

@@ -203,12 +203,12 @@ class Assign:
 
     Args:
         table: which of the dicts, lists and cells that ``bind`` looks at, by position.
-        key: the key in it; of a list, the whole list is set. A cell has none.
+        key: the key in it, which may be a tensor; of a list, the whole list is set, and a cell has no key.
         value: what it is set to; None to take the key out.
     """
 
     table: int
-    key: Any
+    key: Structure
     value: Structure | None
 
 

@@ -79,23 +79,14 @@ def partition(
     return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), saved), graphs)
 
 
-def cut_backward(graph: Graph, part: Partition, backward: Backward) -> BackwardGraph:
-    """A backward that is traced later: it has what was saved, and recomputes from that."""
-    known = {n: k for k, n in enumerate(_originals(part))}
+def cut_backward(graph: Graph, full: BackwardGraph, backward: Backward) -> BackwardGraph:
+    """A backward that is traced later than the ``full`` one: it has what that has, and recomputes from it."""
+    known = dict(zip(full.inputs, full.saved, strict=False))
     saved, nodes = _cut(graph, set(known), backward)
     for n in nodes:
         if n.op == PLACEHOLDER:
             refuse(Event.LATE, "it needs what was not saved")
     return BackwardGraph(backward, (*saved, *backward.tangents), nodes, tuple(known[n] for n in saved))
-
-
-def _originals(part: Partition) -> list[Node]:
-    """What the forward graph saves, as backwards name it."""
-    found: dict[int, Node] = {}
-    for b in part.backwards:
-        for position, node in zip(b.saved, b.inputs, strict=False):
-            found[position] = node
-    return [found[k] for k in range(len(found))]
 
 
 def _cut(graph: Graph, available: set[Node], backward: Backward) -> tuple[list[Node], tuple[Node, ...]]:

@@ -61,6 +61,7 @@ def emit(
     attachments: Sequence[Attachment],
     strides: Mapping[int, tuple[Any, ...]],
     grad: bool,
+    records_grad: bool,
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -70,6 +71,7 @@ def emit(
         attachments: results with a history.
         strides: results that must have other strides than the graph may give them.
         grad: the grad mode of the call.
+        records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
     """
     s = _Source()
     s.names |= {
@@ -85,9 +87,10 @@ def emit(
     for m in signature.moved:
         if m.requires_grad:
             s.add(f"a{m.input}.requires_grad_()")
-    given = [f"a{i}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs]
+    detached = ".detach()" if grad and records_grad else ""
+    given = [f"a{i}{detached}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs]
     results = [f"r{k}" for k in range(signature.results)]
-    if grad:
+    if grad and not records_grad:
         s.add("set_grad(False)")
         s.add("try:")
         s.add(f"out = forward({', '.join(given)})", 2)
@@ -185,13 +188,13 @@ def _step(s: _Source, step: Step, k: int, source: str, grad: bool) -> None:
     s.add(line)
 
 
-def _assign(s: _Source, table: int, key: Any, value: Structure | None, made: str) -> None:
+def _assign(s: _Source, table: int, key: Structure, value: Structure | None, made: str) -> None:
     where = f"tables[{table}]"
     if value is None:
-        s.add(f"del {where}[{s.bind('key', key)}]")
+        s.add(f"del {where}[{_built(s, key, made)}]")
     else:
         s.names["set_table"] = set_table
-        s.add(f"set_table({where}, {s.bind('key', key)}, {_built(s, value, made)})")
+        s.add(f"set_table({where}, {_built(s, key, made)}, {_built(s, value, made)})")
 
 
 def _built(s: _Source, structure: Structure, made: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.trace.view import UNSAFE_SPLITS
 
 __all__ = ["Kind", "OpInfo", "info_of"]
 
@@ -95,7 +96,7 @@ def info_of(op: Any) -> OpInfo:
         random=torch.Tag.nondeterministic_seeded in op.tags,
         takes_device=any(a.name == "device" for a in schema.arguments),
         may_alias=aliases
-        or name in ("reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"),
+        or op in UNSAFE_SPLITS or name in ("reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"),
     )
 
 

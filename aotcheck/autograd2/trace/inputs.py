@@ -59,7 +59,6 @@ class TracedInput:
     edge: Any
     grad_fn: Any
     state: StorageState
-    version: int
 
     @property
     def geometry(self) -> Geometry:
@@ -203,4 +202,4 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     if replica.requires_grad:
         edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
     state = tracer.table.state(replica)
-    return TracedInput(Input(descriptor, meta_of(t)), t, replica, node, edge, grad_fn, state, replica._version)
+    return TracedInput(Input(descriptor, meta_of(t)), t, replica, node, edge, grad_fn, state)

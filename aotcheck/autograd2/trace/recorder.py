@@ -15,6 +15,7 @@ from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.size import SYMBOLIC, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
+from aotcheck.autograd2.trace.layouts import UNSURE, as_eager
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.view import View
@@ -82,6 +83,8 @@ class Recorder:
         if func is _ZEROS:
             func, info = aten.zeros.default, info_of(aten.zeros.default)
         out = self.run(func, args, here)
+        if func in UNSURE:
+            out = as_eager(func, args, kwargs, out)
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
         if not info.random and not _torch.schema_of(func).returns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,7 +34,14 @@ class Needs:
 
 
 class UserError(Exception):
-    """The function itself raised: running the original on the real inputs shows it."""
+    """The function itself raised: running the original on the real inputs shows it.
+
+    ``needs`` are what the trace lacked, which may be the reason.
+    """
+
+    def __init__(self, needs: Needs) -> None:
+        super().__init__()
+        self.needs = needs
 
 
 @dataclass(eq=False)
@@ -87,10 +94,11 @@ def trace(
                     *[replaced(a, replicas) for a in args], **{k: replaced(a, replicas) for k, a in kwargs.items()}
                 )
                 after = torch.is_grad_enabled()
-        except UnsupportedError:
-            raise
         except Exception as error:
-            raise UserError from error
+            wanted = replace(needs, gradients=needs.gradients or tracer.gradients_wanted)
+            if isinstance(error, UnsupportedError) and wanted == needs:
+                raise
+            raise UserError(wanted) from error
         found = changes(bound, during)
     return Traced(tracer, bound, inputs, result, found, None if after is grad else after, grad)
 

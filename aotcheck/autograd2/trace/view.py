@@ -21,7 +21,7 @@ from aotcheck.autograd2.ir.graph import NO_KWARGS, Node
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import Size, same
 
-__all__ = ["INVERTIBLE", "RESHAPES", "SPLITS", "WINDOW", "StorageState", "View"]
+__all__ = ["INVERTIBLE", "RESHAPES", "SPLITS", "UNSAFE_SPLITS", "WINDOW", "StorageState", "View"]
 
 aten = torch.ops.aten
 
@@ -41,7 +41,10 @@ RESHAPES = frozenset(
 )
 """Views that have all the elements of what they are views of, in the same order."""
 
-SPLITS = frozenset({aten.split.Tensor, aten.split_with_sizes.default})
+UNSAFE_SPLITS = frozenset({aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default})
+"""Their results share memory with the operand, though autograd is not told."""
+
+SPLITS = UNSAFE_SPLITS | {aten.split.Tensor, aten.split_with_sizes.default}
 INVERTIBLE = RESHAPES | SPLITS | {
     aten.transpose.int,
     aten.t.default,

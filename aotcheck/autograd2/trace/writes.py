@@ -10,9 +10,11 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
-from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, same_strides
+from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
+from aotcheck.autograd2.trace.layouts import as_eager
+from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder
 from aotcheck.autograd2.trace.replica import Replica, state_of
 from aotcheck.autograd2.trace.view import View
@@ -32,36 +34,55 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     lies = geometry_of(target)
     _check_overlap(func, target, lies, (*args[1:], *kwargs.values()))
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    if info.functional is aten.bernoulli.p and len(args) == 1:
+        args, values = (*args, 0.5), (*values, 0.5)
     if func in _WHOLE:
         tracer.run(func, args, kwargs)
         has = lies
     else:
-        functional = tracer.run(info.functional, args, kwargs)
-        has = geometry_of(functional)
+        has = geometry_of(tracer.run(info.functional, args, kwargs))
         if has.shape != lies.shape:
             raise RuntimeError(f"output with shape {lies.shape} doesn't match the broadcast shape {has.shape}")
     if info.random:
-        values = (_laid_out(tracer, lies, values[0]), *values[1:])
-    if info.functional is aten.bernoulli.p and len(values) == 1:
-        values = (*values, 0.5)
+        _write(tracer, target, *_drawn(tracer, func, info, lies, args, kwargs, values, named))
+        return target
     if info.functional is aten.zero.default:
-        node = tracer.call(aten.zero.default, (values[0],))
-    else:
-        node = tracer.call(info.functional, values, named)
+        values = values[:1]
+    node = tracer.call(info.functional, values, named)
     node.device = state_of(target).device
-    if info.random:
-        tracer.graph.effects.append(node)
     _write(tracer, target, node, has)
     return target
 
 
-def _laid_out(tracer: Recorder, lies: Geometry, value: Node) -> Node:
-    """An operand that lies as the written tensor does, since the order of random numbers hangs on that."""
-    if lies.dense_order is None:
-        refuse(Event.OVERLAP, "random numbers are written to a tensor with gaps", user_line())
-    made = tracer.graph.like(value, aten.empty_strided.default, [*lies.shape], [*lies.stride], dtype=lies.dtype)
-    made.kwargs = {**made.kwargs, "device": value.device}
-    return made
+def _drawn(
+    tracer: Recorder,
+    func: Any,
+    info: OpInfo,
+    lies: Geometry,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: tuple[Any, ...],
+    named: Any,
+) -> tuple[Node, Geometry]:
+    """Random numbers in the order in which eager hands them out; the operand lies as the written tensor does."""
+    device = state_of(args[0]).device
+    order = lies.dense_order if in_memory_order(func, info.functional, lies, device, args[1:], kwargs) else None
+    if lies.is_contiguous and not tracer.table.state(args[0]).version:
+        operand = values[0]
+    elif order is not None or lies.is_contiguous:
+        shape = [lies.shape[d] for d in order or range(len(lies.shape))]
+        operand = tracer.call(aten.empty.memory_format, (shape,), {"dtype": lies.dtype, "device": device})
+    else:
+        strides = [*lies.shape], [*lies.stride]
+        operand = tracer.call(aten.empty_strided.default, strides, {"dtype": lies.dtype, "device": device})
+    node = tracer.call(info.functional, (operand, *values[1:]), named)
+    operand.device = node.device = device
+    tracer.graph.effects.append(node)
+    has = row_major(lies.shape, lies.dtype)
+    if order is None:
+        return node, has
+    back = [order.index(d) for d in range(len(order))]
+    return tracer.graph.like(node, aten.permute.default, node, back), lies._replace(offset=0)
 
 
 def _check_overlap(func: Any, target: Tensor, lies: Geometry, others: Sequence[Any]) -> None:
@@ -251,7 +272,7 @@ def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     """Running statistics are written in training, whatever the schema says; the functional variant returns them."""
     if kwargs or len(args) != 8:
         refuse(Event.UNKNOWN_WRITE, str(func), user_line())
-    x, weight, bias, mean, variance, training, momentum, eps = args
+    x, _, _, mean, variance, training, _, _ = args
     updates = mean is not None and bool(training)
     if (mean is None) != (variance is None):
         refuse(Event.UNKNOWN_WRITE, f"{func} with one running statistic", user_line())
@@ -260,7 +281,7 @@ def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
         if len(addresses) < 3:
             refuse(Event.OVERLAP, "running statistics of batch norm share memory", user_line())
     values, device = tracer.values(args), state_of(x).device
-    out = tracer.run(func, args, kwargs)
+    out = as_eager(func, args, kwargs, tracer.run(func, args, kwargs))
     if updates:
         node = tracer.call(aten._native_batch_norm_legit_functional.default, values)
     elif training:
