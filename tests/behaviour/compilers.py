@@ -6,6 +6,7 @@ Tests write ``from tests.behaviour.compilers import aotcheck`` in place of ``imp
 | name | what it is |
 | --- | --- |
 | ``first`` | the compiler of `aotcheck`, the default |
+| ``second`` | the one that is being built beside it, ``aotcheck.autograd2`` |
 | ``eager`` | compiles nothing: what fails with it looks at graphs, at counters or at what only a compiler refuses |
 | ``refusing`` | refuses every call: with it each test shows what an ``UnsupportedError`` makes of it |
 | ``faulty:NAME`` | eager but for one planted fault of `tools.faulty`: a test should fail with it |
@@ -22,7 +23,7 @@ import torch
 first = importlib.import_module("aotcheck")
 importlib.import_module("aotcheck.autograd")  # before a test binds the `apply` of a custom Function, see docs/limits.md
 
-KEPT = {"refusing"}
+KEPT = {"refusing", "second"}
 """Those whose refusals the ledger keeps."""
 
 Function = Callable[..., Any]
@@ -48,6 +49,16 @@ class Uncompiled:
         return getattr(first, name)
 
 
+class Second:
+    """The second compiler; what it does not have is the first one's."""
+
+    def __init__(self) -> None:
+        self.module = importlib.import_module("aotcheck.autograd2")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name, None) or getattr(first, name)
+
+
 def refuse(*_: Any, **__: Any) -> NoReturn:
     """What every function becomes where everything is refused."""
     raise first.UnsupportedError("everything", "this compiler refuses each call")
@@ -70,6 +81,8 @@ class Chosen:
         match kind:
             case "first":
                 self.module: Any = first
+            case "second":
+                self.module = Second()
             case "eager":
                 self.module = Uncompiled(lambda function: function)
             case "refusing":
@@ -77,7 +90,7 @@ class Chosen:
             case "faulty":
                 self.module = faulty(of_it)
             case _:
-                raise ValueError(f"no compiler is called {name}: first, eager, refusing, faulty:NAME")
+                raise ValueError(f"no compiler is called {name}: first, second, eager, refusing, faulty:NAME")
         self.name = name
 
     def __getattr__(self, name: str) -> Any:

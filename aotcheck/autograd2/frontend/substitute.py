@@ -52,7 +52,7 @@ def _set_content(table: Any, content: Any) -> None:
     elif type(table) is Globals:
         table.owner.update(content)
     elif isinstance(table, dict):
-        if list(table) == list(content) and all(a is b for a, b in zip(table, content, strict=True)):
+        if len(table) == len(content) and all(a is b for a, b in zip(table, content, strict=True)):
             table.update(content)
         else:
             plain = collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict
