@@ -21,10 +21,10 @@ import torch
 PACKAGES = ("aotcheck", "strategies")
 """What is linted."""
 
-THE_ONE_PLACE = ("aotcheck/_torch/",)
+THE_ONE_PLACE = ("aotcheck/_torch/", "aotcheck/_torch2/")
 """Where torch's private names may be touched."""
 
-WITHOUT_TORCHS_AOT_AUTOGRAD = ("aotcheck/autograd/", *THE_ONE_PLACE)
+WITHOUT_TORCHS_AOT_AUTOGRAD = ("aotcheck/autograd/", "aotcheck/autograd2/", *THE_ONE_PLACE)
 """Where torch's own AOT autograd may not even be named: it is the peer that ours is compared with."""
 
 TORCHS_AOT_AUTOGRAD = (

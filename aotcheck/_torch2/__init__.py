@@ -1,6 +1,6 @@
 """Everything private to torch that the second compiler touches, under names of our own.
 
-``aotcheck.autograd2`` imports private names of torch from here alone. Each name is used as a primitive; what it does was
+``aotcheck.autograd2`` imports private names of torch from here alone. Each is used as a primitive; what it does was
 learned by running it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.utils._pytree as pytree
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._sympy.printers import PythonPrinter
 
 __all__ = [
     "META",
@@ -26,6 +27,7 @@ __all__ = [
     "FakeTensorMode",
     "HigherOrderOperator",
     "OpOverload",
+    "PythonPrinter",
     "TensorGuards",
     "TorchDispatchMode",
     "accumulates",
@@ -36,6 +38,7 @@ __all__ = [
     "creation_meta",
     "disabled_torch_dispatch",
     "disabled_torch_function",
+    "expression_of",
     "foreign_state",
     "generator_address",
     "gradient_of",
@@ -68,6 +71,7 @@ __all__ = [
 ]
 
 _C = torch._C
+_restore_dispatch: Any = vars(_C)["_RestorePythonTLSSnapshot"]
 META = torch.device("meta")
 PRIM_DEVICE = torch.ops.prim.device.default
 OpOverload = torch._ops.OpOverload
@@ -105,7 +109,8 @@ def without_modes() -> contextlib.AbstractContextManager[Any]:
 
 def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
     """Inside a dispatch mode's handler, ops are dispatched from the top again, autograd included."""
-    return _C._RestorePythonTLSSnapshot()  # type: ignore[no-any-return]  # untyped in torch
+    guard: contextlib.AbstractContextManager[Any] = _restore_dispatch()
+    return guard
 
 
 make_subclass: Callable[..., Tensor] = functools.partial(Tensor._make_subclass, dispatch_device=True)
@@ -177,7 +182,7 @@ def run_composite(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def generator_address(generator: torch.Generator) -> int:
     """What two Python objects for one generator have in common, while it is alive."""
-    return int(generator._cdata)
+    return int(cast(Any, generator)._cdata)
 
 
 # -- trees
@@ -192,6 +197,15 @@ def one_level(x: Any) -> tuple[list[Any], Any]:
     """The children of a tree node, and what builds it again of those."""
     children, spec = pytree.tree_flatten(x, is_leaf=lambda y: y is not x)
     return children, spec
+
+
+# -- sizes
+
+
+def expression_of(x: Any) -> Any:
+    """The int that a SymInt, SymFloat or SymBool is known to be, or its expression, what is known by now applied."""
+    known = x.node.maybe_as_int() if type(x) is torch.SymInt else None
+    return x.node.expr if known is None else known
 
 
 # -- storages
@@ -248,7 +262,7 @@ def version_of(t: Tensor) -> int:
 
 def view_function(t: Tensor) -> Callable[[Tensor], Tensor]:
     """What makes the view ``t`` again from a base of the same geometry."""
-    return t._view_func_unsafe  # type: ignore[no-any-return]  # untyped in torch
+    return t._view_func_unsafe
 
 
 def accumulates(node: Any) -> bool:

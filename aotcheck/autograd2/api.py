@@ -34,6 +34,7 @@ class Compiled:
         self.gradients = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function does with these arguments."""
         try:
             return self._call(args, kwargs)
         except UnsupportedError as error:

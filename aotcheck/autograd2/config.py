@@ -38,7 +38,8 @@ class Config:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
 
 
-_current: ContextVar[Config] = ContextVar("aotcheck_config2", default=Config())
+_DEFAULT = Config()
+_current: ContextVar[Config] = ContextVar("aotcheck_config2", default=_DEFAULT)
 
 
 def config() -> Config:

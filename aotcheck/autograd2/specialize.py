@@ -35,7 +35,7 @@ class Specialization:
         call: does it.
         source: its Python code.
         partition: the graphs.
-        sources: where each input is found: a tensor that ``bind`` found, by position, and whether it is that one's base.
+        sources: where inputs are found: a tensor of ``bind``, by position, and whether it is that one's base.
     """
 
     signature: Signature
@@ -123,7 +123,15 @@ def _emit(
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     strides = {k: r.geometry.stride for k, r in enumerate(analysis.results) if r.was_written}
-    call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, traced.grad_enabled, _records_grad(groups, part))
+    call, source = emit(
+        analysis.signature,
+        forward,
+        graph_inputs,
+        attachments,
+        strides,
+        traced.grad_enabled,
+        _records_grad(groups, part),
+    )
     position = {id(t): k for k, (_, t) in enumerate(traced.bound.tensors)}
     sources = []
     for i in traced.inputs:

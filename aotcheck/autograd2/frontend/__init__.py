@@ -1,1 +1,1 @@
-"""Arguments, modules and captured tensors: what a call brings, where it is found, and what must hold for a compilation."""
+"""What a call brings: arguments, modules and captured tensors, where they are found, and what they must be like."""

@@ -1,7 +1,7 @@
 """bind: finds the tensors and plain values that a call brings, in its arguments and around the function.
 
 Looked at are: arguments; closure cells, defaults, and globals that the function's code names; modules found there, and
-their attributes; lists, tuples, dicts and attributes of objects found there, each object once. Functions found there are
+their attributes; lists, tuples, dicts and attributes of objects found there, each object once. Functions are
 looked into as well. Nothing else is walked: Python state elsewhere is baked in.
 """
 
@@ -126,9 +126,9 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     bound.key.append(len(args))
     for k, a in enumerate(args):
         walk.value(a, f"args[{k}]")
-    for k, a in kwargs.items():
-        bound.key.append(k)
-        walk.value(a, k)
+    for name, a in kwargs.items():
+        bound.key.append(name)
+        walk.value(a, name)
     return bound
 
 
@@ -158,7 +158,7 @@ class _Walk:
             self.function(x, path)
         elif isinstance(x, types.MethodType):
             self.value(x.__self__, path)
-            self.function(x.__func__, path)
+            self.value(x.__func__, path)
         elif isinstance(x, dict):
             self.mapping(x, path)
         elif isinstance(x, (list, collections.deque)):

@@ -1,7 +1,7 @@
 """Replicas in the place of tensors while the function runs, and what it assigned to its surroundings.
 
-The places that ``bind`` found are given replicas, the function runs, and all places are set back. What differs then from
-what was put there is what every call has to assign.
+The tables that ``bind`` found are given replicas, the function runs, and all are set back. What differs then from what
+was put there is what every call has to assign.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The functional program: nodes in the order in which they were recorded. Lighter than FX, which is made of it later."""
+"""The functional program: nodes in the order in which they were recorded. FX, which is heavier, is made of it later."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Node:
         memory: the placeholder or constant with which the value shares memory at run time, if it may.
         parts: of several results, the geometry of each, or the result itself if it is no tensor.
         where: the line of the user's program that recorded it.
-        written: of an input or constant, whether something writes its memory behind the graph's back. No.
     """
 
     __slots__ = (
@@ -82,7 +81,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order. ``effects`` run in the forward graph whoever needs them: random ops and ops that return nothing."""
+    """Nodes in order. ``effects`` always run in the forward graph: random ops, and ops that return nothing."""
 
     placeholders: list[Node] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)

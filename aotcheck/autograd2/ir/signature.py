@@ -149,6 +149,9 @@ class Made:
     index: int
 
 
+_NOTHING = Const(None)
+
+
 class Mutation(enum.Enum):
     """Who sees that an input's data was written."""
 
@@ -232,7 +235,7 @@ class Signature:
     written: tuple[Written, ...] = ()
     moved: tuple[MetadataMutation, ...] = ()
     made: tuple[Given | Fresh | Alias, ...] = ()
-    output: Structure = Const(None)
+    output: Structure = _NOTHING
     assigned: tuple[Assign, ...] = ()
     gradients: tuple[tuple[int, Structure], ...] = ()
     grad_mode: bool | None = None

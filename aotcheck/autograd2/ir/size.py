@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
-from torch.utils._sympy.printers import PythonPrinter
+
+from aotcheck import _torch2 as _torch
 
 __all__ = ["SYMBOLIC", "Size", "contiguous_strides", "is_contiguous", "is_static", "product", "same", "term", "text"]
 
@@ -21,7 +22,7 @@ Size = Any
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-class _Printer(PythonPrinter):  # type: ignore[misc]  # untyped in torch
+class _Printer(_torch.PythonPrinter):
     def _print_ToFloat(self, expr: Any) -> str:
         return f"float({self._print(expr.args[0])})"
 
@@ -30,8 +31,7 @@ def term(x: Any) -> Any:
     """The term of an int or SymInt, what the trace has learnt applied; anything else as it is."""
     if type(x) not in SYMBOLIC:
         return x
-    known = x.node.maybe_as_int() if type(x) is torch.SymInt else None
-    return x.node.expr if known is None else known
+    return _torch.expression_of(x)
 
 
 def is_static(terms: Iterable[Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -101,7 +101,7 @@ Structure = Leaf | Const | Looked | ListOf | DictOf | ObjectOf | TreeOf
 
 
 def take_apart(
-    x: Any, leaf: Callable[[Tensor], int], looked: Mapping[int, int], refuse: Callable[[str], Any]
+    x: Any, leaf: Callable[[Tensor], int], looked: Mapping[int, int], refuse: Callable[[str], NoReturn]
 ) -> Structure:
     """The structure of ``x``.
 
@@ -114,7 +114,7 @@ def take_apart(
     def go(x: Any) -> Structure:
         if isinstance(x, Tensor):
             return Leaf(leaf(x))
-        if isinstance(x, _PLAIN) or isinstance(x, (type, torch.Size)):
+        if isinstance(x, (*_PLAIN, type, torch.Size)):
             return Const(x)
         if id(x) in looked:
             return Looked(looked[id(x)])
@@ -160,7 +160,7 @@ def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any]) -> A
             pairs = [(build(k, made, looked), build(v, made, looked)) for k, v in zip(keys, items, strict=True)]
             return collections.defaultdict(default, pairs) if kind is collections.defaultdict else kind(pairs)
         case ObjectOf(kind, names, items):
-            x = object.__new__(kind)
+            x: Any = object.__new__(kind)
             for name, item in zip(names, items, strict=True):
                 x.__dict__[name] = build(item, made, looked)
             return x

@@ -60,7 +60,9 @@ class Backward:
 def components(traced: Traced, results: Sequence[Result]) -> tuple[Component, ...]:
     """The results with a history, grouped."""
     ends = {i.grad_fn: k for k, i in enumerate(traced.inputs) if i.edge is not None and i.grad_fn is not None}
-    leaves = {i.replica: k for k, i in enumerate(traced.inputs) if i.edge is not None and i.grad_fn is None}
+    leaves: dict[Tensor, int] = {
+        i.replica: k for k, i in enumerate(traced.inputs) if i.edge is not None and i.grad_fn is None
+    }
     groups: list[tuple[list[int], set[Any], set[int]]] = []
     for k, result in enumerate(results):
         if result.tensor is None:

@@ -68,15 +68,15 @@ def partition(
     for saved, _ in cuts:
         needed.update(dict.fromkeys(saved))
     copies = {n: _copy(graph, n) if n.memory in written and n.memory is not None else n for n in needed}
-    extra = [n for n in graph.nodes[count:]]
+    extra = list(graph.nodes[count:])
     order = [n for n in graph.nodes[:count] if n in forward and n.op != PLACEHOLDER] + extra
     position = {n: k for k, n in enumerate(needed)}
     graphs = tuple(
         BackwardGraph(b, (*saved, *b.tangents), nodes, tuple(position[n] for n in saved))
         for b, (saved, nodes) in zip(backwards, cuts, strict=True)
     )
-    saved = tuple(copies[n] for n in needed)
-    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), saved), graphs)
+    kept = tuple(copies[n] for n in needed)
+    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), kept), graphs)
 
 
 def cut_backward(graph: Graph, full: BackwardGraph, backward: Backward) -> BackwardGraph:

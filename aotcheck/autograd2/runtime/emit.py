@@ -88,7 +88,9 @@ def emit(
         if m.requires_grad:
             s.add(f"a{m.input}.requires_grad_()")
     detached = ".detach()" if grad and records_grad else ""
-    given = [f"a{i}{detached}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs]
+    given = [
+        f"a{i}{detached}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs
+    ]
     results = [f"r{k}" for k in range(signature.results)]
     if grad and not records_grad:
         s.add("set_grad(False)")
@@ -242,7 +244,7 @@ def restrided(t: Tensor, stride: tuple[int, ...]) -> Tensor:
 
 
 def raw_alias(t: Tensor, g: Geometry, shift: int | None) -> Tensor:
-    """A tensor without history at ``g`` on the storage of ``t``. Offsets count from ``t``'s, less ``shift``, if given."""
+    """A tensor without history at ``g`` on the storage of ``t``. Offsets count from that of ``t``, less ``shift``."""
     offset = g.offset if shift is None else t.storage_offset() + g.offset - shift
     with torch.no_grad():
         made = torch.empty(0, dtype=g.dtype, device=t.device).set_(t.untyped_storage(), offset, g.shape, g.stride)

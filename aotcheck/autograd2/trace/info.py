@@ -96,7 +96,8 @@ def info_of(op: Any) -> OpInfo:
         random=torch.Tag.nondeterministic_seeded in op.tags,
         takes_device=any(a.name == "device" for a in schema.arguments),
         may_alias=aliases
-        or op in UNSAFE_SPLITS or name in ("reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"),
+        or op in UNSAFE_SPLITS
+        or name in ("reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"),
     )
 
 
@@ -113,13 +114,14 @@ def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any
         return Kind.PURE, None
     if op in _FUNCTIONAL:
         return Kind.IN_PLACE, _FUNCTIONAL[op]
-    if op.namespace == "aten":
-        if name.endswith("_") and not name.startswith("__") and written[0] == 0:
-            if (found := _same_arguments(op, name[:-1])) is not None:
-                return Kind.IN_PLACE, found
-        if all(isinstance(w, str) for w in written) and (found := _without(op, written)) is not None:
-            return Kind.OUT, found
-    return Kind.WRITES, None
+    found = None
+    if op.namespace == "aten" and name.endswith("_") and not name.startswith("__") and written[0] == 0:
+        found = _same_arguments(op, name[:-1])
+    if found is not None:
+        return Kind.IN_PLACE, found
+    if op.namespace == "aten" and all(isinstance(w, str) for w in written):
+        found = _without(op, written)
+    return (Kind.WRITES if found is None else Kind.OUT), found
 
 
 def _same_arguments(op: Any, name: str) -> Any:
@@ -139,7 +141,7 @@ def _without(op: Any, written: tuple[int | str, ...]) -> Any:
     for name in op.overloadpacket.overloads():
         other = getattr(op.overloadpacket, name)
         schema = _torch.schema_of(other)
-        if not schema.is_mutable and len(schema.returns) == len(written):
-            if [(a.name, str(a.type)) for a in schema.arguments][: len(want)] == want:
-                return other
+        has = [(a.name, str(a.type)) for a in schema.arguments]
+        if not schema.is_mutable and len(schema.returns) == len(written) and has[: len(want)] == want:
+            return other
     return None

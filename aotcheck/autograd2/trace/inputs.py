@@ -188,13 +188,14 @@ def _view(t: Tensor, made: dict[int, TracedInput]) -> Replica:
     assert base is not None
     how = _torch.creation_meta(t)
     with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
-        replica = _torch.view_function(t)(made[id(base)].replica)
+        replica: Any = _torch.view_function(t)(made[id(base)].replica)
     if geometry_of(replica) != geometry_of(t):
         refuse(Event.HISTORY, "an argument is a view whose base changed its shape")
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
         _torch.set_creation_meta(replica, how)
-    replica.aot.is_parameter = isinstance(t, torch.nn.Parameter)
-    return replica
+    made_again: Replica = replica
+    made_again.aot.is_parameter = isinstance(t, torch.nn.Parameter)
+    return made_again
 
 
 def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica, node: Node | None) -> TracedInput:

@@ -60,8 +60,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.DATA:
                 refuse(Event.DATA, str(func), user_line())
-            case Kind.WRITES:
-                return writes.by_copy(self, func, info, args, kwargs)
+        return writes.by_copy(self, func, info, args, kwargs)
 
     def _admit(self, arguments: Any) -> None:
         """Refuse tensors that are no replicas."""

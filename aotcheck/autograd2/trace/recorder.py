@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -153,7 +153,7 @@ class Recorder:
         wanted = kwargs.get("device")
         if wanted is not None:
             wanted = torch.device(wanted)
-            if wanted.type == "cuda" and wanted.index is None:
+            if wanted.type == "cuda" and cast("int | None", wanted.index) is None:
                 return torch.device("cuda", torch.cuda.current_device())
             return wanted
         found: torch.device | None = None
@@ -164,7 +164,7 @@ class Recorder:
                     if device.type != "cpu" or x.dim() > 0:
                         return device
                     found = found or device
-        return found or torch.get_default_device()
+        return torch.get_default_device() if found is None else found
 
     def value_of(self, a: Any) -> Any:
         """An argument as the graph names it."""

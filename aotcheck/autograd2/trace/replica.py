@@ -119,7 +119,7 @@ class Replica(Tensor):
         refuse(Event.SWAP, f"a tensor becomes one of class {kind.__qualname__}")
 
     @property
-    def _is_param(self) -> bool:
+    def _is_param(self) -> bool:  # type: ignore[override]  # torch types it as an attribute
         return self.aot.is_parameter
 
     @property

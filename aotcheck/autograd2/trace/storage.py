@@ -23,7 +23,7 @@ __all__ = ["StorageTable"]
 class StorageTable:
     """Storages by their address, the only names that they have; each state keeps its storage alive.
 
-    ``flat_inputs`` are the placeholders for whole storages of the caller's: with the input that lies on it and the dtype.
+    ``flat_inputs`` are placeholders for whole storages of the caller's, with the input that lies there and the dtype.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -137,10 +137,10 @@ class StorageTable:
         geometry = geometry_of(t)
         if state.flat is None and len(state.roots) == 1:
             root = state.roots[0]  # as of most tensors
-            if root.version == state.version and root.geometry == geometry:
-                if same(term(state.storage.nbytes()), state.nbytes):
-                    assert root.value is not None
-                    return root.value
+            current = root.version == state.version and root.geometry == geometry
+            if current and same(term(state.storage.nbytes()), state.nbytes):
+                assert root.value is not None
+                return root.value
         return self.read_view(self.view_at(state, geometry))
 
     def read_view(self, view: View) -> Node:

@@ -187,7 +187,7 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
         refuse(Event.UNKNOWN_WRITE, str(func), user_line())
     names = [a.name for a in _torch.schema_of(func).arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    written = [given.get(w if isinstance(w, str) else names[w]) for w in info.written]
+    written: list[Any] = [given.get(w if isinstance(w, str) else names[w]) for w in info.written]
     flat = [x for w in written for x in (w if type(w) in (list, tuple) else (w,)) if isinstance(x, Tensor)]
     addresses = [_torch.storage_address(_torch.storage_of(t)) for t in flat]
     if len(set(addresses)) < len(addresses):
