@@ -424,7 +424,7 @@ def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
         changes = _ALL if profile.inside else _WEIGHTED
         if profile.trained_later and _may_train(program) and choose.chance(profile.trained_later):
             changes = (_other_grad,)
-        if profile.inside and _reads_constant(program) and choose.chance(50):
+        if profile.inside and _reads_constant(program) and choose.chance(70):
             changes = (_other_constant,)
         inputs = choose.toward(changes, lambda change: _LEADS_TO[change])(choose, first.inputs, build_call(program, 0))
     count = len(program.params)

@@ -23,6 +23,7 @@ __all__ = [
     "part",
     "places",
     "positive",
+    "sequence",
     "spectrum",
     "target",
     "tokens",
@@ -59,6 +60,16 @@ def columns(a: Arguments) -> Expr:
     made = image(a)
     a.size = a.shape()[-2:]
     return _becomes_first(a, a.made("torch.nn.functional.unfold", made, Literal(2)))
+
+
+def sequence(a: Arguments) -> Expr:
+    """A tensor with several positions, so that a mask hides some of them from others."""
+    low, high = a.op.ndim
+
+    def fits(t: torch.Tensor) -> bool:
+        return low <= t.dim() <= high and t.shape[-2] > 1 and a.op.dtypes.accepts(t.dtype)
+
+    return _becomes_first(a, Ref(a.pick(fits, chained=a.state.selection.usual)[0]))
 
 
 def spectrum(a: Arguments) -> Expr:

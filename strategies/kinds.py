@@ -121,7 +121,13 @@ class Arguments:
         name, self.self_ = self.pick(lambda t: fits(t) and self.writable(t), chained=self.state.selection.usual)
         return Ref(name)
 
+    def python_numbers(self) -> list[str]:
+        """The names of Python numbers: arguments, and what objects of the caller's hold."""
+        return [name for name, value in self.state.env.items() if type(value) in (int, float)]
+
     def scalar(self) -> Expr:
+        if (found := self.python_numbers()) and self.choose.chance(60):
+            return Ref(self.choose.one(found))
         return Literal(self.choose.one(_COMPLEX if self.wants_complex() else (2, 1, 0, -1, 3)))
 
     def wants_complex(self) -> bool:
@@ -476,7 +482,7 @@ class Arguments:
         return Ref(self.choose.one(found)) if found and self.choose.chance(80) else Literal(self.choose.chance(50))
 
     def number(self) -> Expr:
-        found = [name for name, value in self.state.env.items() if type(value) in (int, float)]
+        found = self.python_numbers()
         return Ref(self.choose.one(found)) if found and self.choose.chance(80) else literal(self.choose.one((2, 0.5)))
 
     def table(self) -> Expr:

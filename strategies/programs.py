@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -28,7 +29,7 @@ from aotcheck.program import (
 )
 from aotcheck.program.called.objects import Settings
 from aotcheck.program.called.objects import State as Stateful
-from aotcheck.program.ops.registry import INSIDE, Group, Op, find
+from aotcheck.program.ops.registry import INSIDE, Group, Kind, Op, find
 from aotcheck.program.running.memory import address, fits
 
 from .arguments import Impossible, draw_arguments
@@ -86,6 +87,11 @@ _UNTRAINED = 6
 """Programs whose first call has no leaf that requires grad, beside those that have nothing to train."""
 _STEERED = 60
 """Of programs while pairs are wanted: how many aim at one."""
+_ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+_ATTENDS = 12
+"""Of programs that may round and hold ops of networks: how many end with attention under a mask."""
+_READS_NUMBER = 60
+"""Of programs with an argument that is a Python number: how many end with an op that reads the number."""
 _NESTED = 10
 """Statements in a ``with`` block before which another one is opened in it."""
 _NEED_INSIDE = (*(f"op:{group.value}" for group in INSIDE), "context:block-autocast")
@@ -201,9 +207,29 @@ class _Drawer:
             for path in ("object.hidden=", "object.scale="):
                 if self.choose.chance(40):
                     self.statement(find(path)[0], late=True)
+        if not self.state.refused:
+            self.close_with(groups)
         if not self.state.refused and self.refuse:
             draw_refusal(self.choose, self.state)
         self.state.close_all()
+
+    def close_with(self, groups: Collection[Group]) -> None:
+        """Draw last, since the last result is always returned, what seldom shows in a result otherwise."""
+        attends = self.inexact and Group.NN in groups and self.state.selection.allows(_ATTENTION)
+        if attends and self.choose.chance(_ATTENDS):
+            masked = [op for op in find(_ATTENTION) if op.params[0].kind is Kind.SEQUENCE]
+            self.statement(self.choose.one(masked), late=False)
+        if self.profile.inside > 0 and self.choose.chance(_READS_NUMBER):
+            self.read_number()
+
+    def read_number(self) -> None:
+        """Compute with an argument that is a Python number, which may be another one in a later call."""
+        state = self.state
+        numbers = [name for name in state.params if type(state.env[name]) in (int, float)]
+        tensors = [name for name, _ in state.tensors()]
+        if numbers and tensors:
+            path = self.choose.one(("torch.mul", "torch.add"))
+            state.attempt(OpCall(state.fresh(), path, (Ref(tensors[-1]), Ref(numbers[0]))), find(path)[0])
 
     def another_block(self) -> bool:
         """Whether to open a block here: at most one in another."""

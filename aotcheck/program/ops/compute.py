@@ -170,8 +170,9 @@ entry("torch.nn.functional.rms_norm", "self normalized", _N, ndim=(1, 4), **_ROU
 entry("torch.nn.functional.normalize", "self dim=dim", _N, ndim=(1, 4), **_ROUNDS)
 entry("torch.nn.functional.cosine_similarity", "self same dim=dim?", _N, ndim=(2, 4), **_ROUNDS)
 _ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
-entry(_ATTENTION, "self same same is_causal={True}?", _N, ndim=(2, 4), **_ROUNDS)
-entry(_ATTENTION, "self same same attn_mask=causal", _N, ndim=(2, 4), **_ROUNDS)
+entry(_ATTENTION, "self same same", _N, ndim=(2, 4), **_ROUNDS)
+entry(_ATTENTION, "sequence same same is_causal={True}", _N, ndim=(2, 4), **_ROUNDS)
+entry(_ATTENTION, "sequence same same attn_mask=causal", _N, ndim=(2, 4), **_ROUNDS)
 _LOSS = "reduction={'sum'|'mean'|'none'}?"
 entries(_F, "cross_entropy nll_loss", f"self target {_LOSS}", _N, ndim=(1, 3), **_ROUNDS)
 entries(_F, "l1_loss huber_loss binary_cross_entropy_with_logits", f"self same {_LOSS}", _N, **_ROUNDS)

@@ -222,6 +222,7 @@ class Kind(StrEnum):
     POSITIVE = auto()  # the first tensor: a positive definite matrix, made of a matrix that there is
     IMAGE = auto()  # the first tensor, with dimensions of size 1 in front until it has four
     COLUMNS = auto()  # the first tensor: an IMAGE unfolded
+    SEQUENCE = auto()  # the first tensor, whose last dimension but one has several positions
     UNFOLDED = auto()  # the size of that image
     SPECTRUM = auto()  # the first tensor: the short-time Fourier transform of a tensor
     CHAIN = auto()  # matrices that can be multiplied in their order
