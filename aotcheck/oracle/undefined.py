@@ -106,8 +106,11 @@ class FillUndefined(TorchDispatchMode):
     Args:
         pattern: the fill.
 
-    ``filled`` counts how often the mode filled memory.
+    ``filled`` counts how often the mode filled memory. An op of higher order (``cond``, ``scan``, ``map``) runs as one
+    op: memory that its body leaves uninitialized is not filled.
     """
+
+    supports_higher_order_operators = True  # else torch raises where such an op meets the mode
 
     def __init__(self, pattern: Pattern) -> None:
         super().__init__()

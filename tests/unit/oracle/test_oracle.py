@@ -29,6 +29,7 @@ from aotcheck.oracle.undefined import (
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Program, Ref, TupleExpr
+from aotcheck.program.called.forms import Control
 from aotcheck.program.called.wrapped import wrapped
 from aotcheck.program.running import harness
 from tests.meta.small import X, op, program
@@ -221,6 +222,17 @@ def test_filling_leaves_composite_ops_of_wrappers_to_their_class() -> None:
     with torch.inference_mode(), undefined_memory(PLAIN):
         assert wrapped.tagged(x).flatten().elem.tolist() == [1]
         assert wrapped.constant(wrapped.tagged(x)).reshape(1, 1).elem.elem.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("name", ["cond_on_data", "while_loop", "scanned", "associated", "mapped"])
+def test_ops_of_higher_order_run_while_memory_is_filled(name: str) -> None:
+    """Else no fill tells which values a program with such an op leaves undefined, and chance decides what they are."""
+    x = torch.ones(2, 3)
+    args = (x, x) if name == "mapped" else (x,)
+    expected = getattr(Control, name)(*args)
+    with undefined_memory(ODD):
+        found = getattr(Control, name)(*args)
+    torch.testing.assert_close(found, expected)
 
 
 def test_growing_keeps_what_was_there() -> None:
