@@ -18,7 +18,7 @@ HEAD = """# Faulty backends
 
 Each of {count} backends (`tools/faulty`) runs functions as eager does, but for one planted fault. The table says which
 program is the first that shows the fault: a number of {median} in the median, at most 300 for {within} of the faults.
-{hidden} faults are not found within {most} programs. The last column is the coarse key of the difference
+Not found within {most} programs: {hidden}. The last column is the coarse key of the difference
 ([signatures.md](signatures.md)). `python -m tools.faulty --seed {seed} --write` wrote the page, on torch {torch}; the
 programs are those of `aotcheck fuzz --seed {seed}`.
 
