@@ -100,8 +100,8 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
 def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Any]) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
-    written: set[Node] = set(flat) if analysis.signature.written else set()
-    for w in analysis.signature.written:
+    written: set[Node] = set(flat) if analysis.signature.effects.written else set()
+    for w in analysis.signature.effects.written:
         state = traced.inputs[w.input].state
         written |= {i.node for i in traced.inputs if i.state is state and i.node is not None}
     return partition(traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written)

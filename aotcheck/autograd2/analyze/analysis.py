@@ -11,7 +11,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
 from aotcheck.autograd2.frontend.substitute import GONE
-from aotcheck.autograd2.ir.signature import Assign, GradOf, Signature
+from aotcheck.autograd2.ir.signature import Assign, Effects, GradOf, Signature
 from aotcheck.autograd2.ir.structure import Structure, take_apart
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import Needs, Traced
@@ -51,13 +51,9 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
     moved = metadata_mutations(traced, results)
     signature = Signature(
         tuple(i.input for i in traced.inputs),
-        written,
-        moved,
         tuple(results.made),
         output,
-        tuple(assigned),
-        gradients,
-        traced.grad_mode,
+        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode),
         len(results.results),
     )
     return Analysis(signature, tuple(results.results))

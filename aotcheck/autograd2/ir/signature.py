@@ -19,6 +19,7 @@ __all__ = [
     "Buffer",
     "Captured",
     "Descriptor",
+    "Effects",
     "Fresh",
     "Given",
     "GradOf",
@@ -216,27 +217,38 @@ class Assign:
 
 
 @dataclass(frozen=True)
+class Effects:
+    """What a call changes: its inputs, and the state of Python and autograd around it.
+
+    Args:
+        written: inputs whose data changes.
+        moved: inputs whose geometry, storage or autograd state changes.
+        assigned: places that every call sets.
+        gradients: inputs whose ``.grad`` is set, and to what.
+        grad_mode: grad mode afterwards, if it is another.
+    """
+
+    written: tuple[Written, ...] = ()
+    moved: tuple[MetadataMutation, ...] = ()
+    assigned: tuple[Assign, ...] = ()
+    gradients: tuple[tuple[int, Structure], ...] = ()
+    grad_mode: bool | None = None
+
+
+@dataclass(frozen=True)
 class Signature:
     """All that a call does beside computing its graph's results.
 
     Args:
         inputs: the graph's inputs in order.
-        written: inputs whose data changes.
-        moved: inputs whose geometry, storage or autograd state changes.
         made: tensors that results and assignments are made of, each once, in order.
         output: how the result is built.
-        assigned: places that every call sets.
-        gradients: inputs whose ``.grad`` is set, and to what.
-        grad_mode: grad mode afterwards, if it is another.
+        effects: what it changes.
         results: how many results the graph has before saved tensors.
     """
 
     inputs: tuple[Input, ...]
-    written: tuple[Written, ...] = ()
-    moved: tuple[MetadataMutation, ...] = ()
     made: tuple[Given | Fresh | Alias, ...] = ()
     output: Structure = _NOTHING
-    assigned: tuple[Assign, ...] = ()
-    gradients: tuple[tuple[int, Structure], ...] = ()
-    grad_mode: bool | None = None
+    effects: Effects = Effects()
     results: int = 0

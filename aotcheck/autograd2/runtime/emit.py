@@ -80,11 +80,11 @@ def emit(
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient,
     }  # fmt: skip
-    count = len(signature.inputs)
+    count, effects = len(signature.inputs), signature.effects
     s.add("def call(inputs, looked, tables):", 0)
     if count:
         s.add(f"({', '.join(f'a{k}' for k in range(count))},) = inputs")
-    for m in signature.moved:
+    for m in effects.moved:
         if m.requires_grad:
             s.add(f"a{m.input}.requires_grad_()")
     detached = ".detach()" if grad and records_grad else ""
@@ -106,22 +106,22 @@ def emit(
         s.add(f"if r{k}.stride() != {stride!r}: r{k} = restrided(r{k}, {stride!r})")
     for attachment in attachments:
         _attach(s, attachment, grad)
-    for m in signature.moved:
+    for m in effects.moved:
         if m.nbytes is not None:
             s.add(f"a{m.input}.untyped_storage().resize_({m.nbytes})")
-    for w in signature.written:
+    for w in effects.written:
         _write(s, w)
-    for m in signature.moved:
+    for m in effects.moved:
         _move(s, m)
     for k, how in enumerate(signature.made):
         s.add(f"m{k} = {_made(s, how, k, grad)}")
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
-    for assign in signature.assigned:
+    for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
-    for k, value in signature.gradients:
+    for k, value in effects.gradients:
         s.add(f"set_gradient(a{k}, {_built(s, value, made)})")
-    if signature.grad_mode is not None:
-        s.add(f"set_grad({signature.grad_mode})")
+    if effects.grad_mode is not None:
+        s.add(f"set_grad({effects.grad_mode})")
     s.add(f"return {_built(s, signature.output, made)}")
     source = "\n".join(s.lines) + "\n"
     exec(compile(source, "<aotcheck call>", "exec"), s.names)

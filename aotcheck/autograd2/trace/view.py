@@ -125,14 +125,14 @@ class StorageState:
     device: torch.device
     nbytes: Size
     source: int | None = None
-    version: int = 0
-    flushed: int = 0
-    views: dict[Geometry, View] = field(default_factory=dict)
-    roots: list[View] = field(default_factory=list)
-    flat: View | None = None
-    pending: list[tuple[View, Node, int]] = field(default_factory=list)
-    lost: View | None = None
-    resized: bool = False
+    version: int = field(default=0, init=False)
+    flushed: int = field(default=0, init=False)
+    views: dict[Geometry, View] = field(default_factory=dict, init=False)
+    roots: list[View] = field(default_factory=list, init=False)
+    flat: View | None = field(default=None, init=False)
+    pending: list[tuple[View, Node, int]] = field(default_factory=list, init=False)
+    lost: View | None = field(default=None, init=False)
+    resized: bool = field(default=False, init=False)
 
     @property
     def is_input(self) -> bool:
