@@ -93,7 +93,7 @@ def torture(
     arguments = ["--resume", str(folder)] if note.exists() else [*first, "--timeout", "2", "--out", str(folder)]
     finished = False
     while not finished:
-        process = _start([*arguments, "--jobs", "2", "--no-minimize"])
+        process = _start([*arguments, "--jobs", "2", "--no-minimize", "--no-scripts"])
         arguments = ["--resume", str(folder)]
         due = time.monotonic() + chance.uniform(0.5, 2 * every)
         while process.poll() is None:

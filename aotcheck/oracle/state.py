@@ -51,7 +51,10 @@ def global_state() -> GlobalState:
 
 
 def seed_generators(device: torch.device) -> None:
-    """Seed every generator from which a program on ``device`` may draw, always with the same seed."""
+    """Seed every generator from which a program on ``device`` may draw, always with the same seed.
+
+    ``torch.manual_seed`` seeds those of all devices: 50 times slower, and it keeps three stack traces each time.
+    """
     torch.default_generator.manual_seed(0)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(0)

@@ -29,6 +29,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from aotcheck.oracle.state import seed_generators
 from tests.behaviour.compilers import aotcheck, backend
 from tests.behaviour.ledger import Refused
 
@@ -347,7 +348,7 @@ def through_dynamo(target: Any) -> Any:
 
 
 def _moments(session: Session, compile: Compile) -> list[_Moment]:
-    torch.manual_seed(0)
+    seed_generators(torch.device(_device))
     return [_Moment.of(observed) for observed in session(compile)]
 
 

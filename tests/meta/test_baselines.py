@@ -42,7 +42,17 @@ def run(*arguments: object) -> Result:
 @pytest.mark.timeout(400)
 def test_one_planted_bug_is_seen_beside_all_of_the_baseline_s(tmp_path: Path) -> None:
     arguments = ("--backend", f"{PLANTED}:aot_eager_and_more", "--baseline", "aot_eager", "--seed", 1, "--jobs", 1)
-    drawn = ("--strategy", "tests.meta.small:products_and_dropouts", "--examples", 25, "--minimize-time", "60s")
+    drawn = (
+        "--strategy",
+        "tests.meta.small:products_and_dropouts",
+        "--examples",
+        25,
+        "--minimize-time",
+        "60s",
+        "--no-scripts",
+        "--bugs",
+        0,
+    )
     out = tmp_path / "run"
     result = run("fuzz", *arguments, *drawn, "--out", out)
     assert result.exit_code == ExitCode.FINDINGS, result.output
@@ -121,7 +131,7 @@ def test_minimize_takes_baselines_too(tmp_path: Path) -> None:
 
 def test_a_resumed_run_keeps_its_baselines_and_tells_nothing_twice(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    arguments = ("--strategy", "tests.meta.small:drawn", "--seed", 1, "--jobs", 1, "--no-minimize")
+    arguments = ("--strategy", "tests.meta.small:drawn", "--seed", 1, "--jobs", 1, "--no-minimize", "--no-scripts")
     backends = ("--backend", f"{PLANTED}:doubles_the_marked", "--baseline", f"{PLANTED}:doubles")
     assert run("fuzz", *backends, *arguments, "--examples", 25, "--out", out).exit_code == 0
     past = load_past(out / "run.jsonl")
@@ -129,7 +139,7 @@ def test_a_resumed_run_keeps_its_baselines_and_tells_nothing_twice(tmp_path: Pat
     assert past.untold == ()
     other = run("fuzz", "--resume", out, "--baseline", "aot_eager")
     assert (other.exit_code, "the run has --baseline" in other.stderr) == (2, True)
-    again = run("fuzz", "--resume", out, "--examples", 50, "--jobs", 1, "--no-minimize")
+    again = run("fuzz", "--resume", out, "--examples", 50, "--jobs", 1, "--no-minimize", "--no-scripts")
     assert again.exit_code == 0, again.output
     events = list(load_events(out / "run.jsonl"))
     shared = [(e.block, e.index) for e in events if isinstance(e, FindingShared)]

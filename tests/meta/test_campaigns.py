@@ -13,6 +13,7 @@ from rich.console import Console
 from aotcheck.campaign import Campaign, ExitCode, Settings, Tally
 from aotcheck.campaign.record.events import Ending, Event, FindingWritten, ProgramChecked, RunFinished, ScriptRun, Shown
 from aotcheck.campaign.record.tally import Canaries
+from aotcheck.campaign.running import supervisor
 from aotcheck.campaign.running.scripts import what_it_shows
 from aotcheck.campaign.setup.generate import load_strategy, programs_of_block
 from aotcheck.oracle import CoarseKey
@@ -25,6 +26,7 @@ STRATEGY = "tests.meta.small:drawn"
 
 
 def settings(folder: Path, backend: str, **changed: object) -> Settings:
+    """Settings of a small campaign. First scripts take seconds each, and run only where a test asks for them."""
     facts: dict[str, object] = {
         "strategy": STRATEGY,
         "backend": backend,
@@ -36,6 +38,7 @@ def settings(folder: Path, backend: str, **changed: object) -> Settings:
         "timeout": 20.0,
         "memory": 2**31,
         "folder": folder,
+        "script_seconds": 0.0,
     }
     return Settings(**{**facts, **changed})  # type: ignore[arg-type]
 
@@ -97,9 +100,11 @@ def test_any_number_of_jobs_finds_the_same(tmp_path: Path) -> None:
     [("dies", "crash", {}), ("hangs", "timeout", {"timeout": 2.0}), ("devours", "memory", {"memory": 2**30})],
 )
 def test_a_program_that_takes_its_worker_with_it_is_one_finding(
-    tmp_path: Path, backend: str, oracle: str, changed: dict[str, object]
+    tmp_path: Path, backend: str, oracle: str, changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(supervisor, "START_ALLOWANCE", 10.0)  # which a script that hangs is waited for
     expected = marked(25)
+    changed = {**changed, "script_seconds": None}
     told = settings(tmp_path, f"tests.meta.planted:{backend}", examples=25, jobs=2, **changed)
     events, tally = campaign(told)
     findings = [e for e in events if isinstance(e, FindingWritten)]
@@ -139,7 +144,7 @@ def test_a_canary_that_is_silent_is_counted(tmp_path: Path) -> None:
 
 
 def test_the_first_script_of_a_key_is_run_alone(tmp_path: Path) -> None:
-    events, tally = campaign(settings(tmp_path, "tests.meta.planted:doubles"))
+    events, tally = campaign(settings(tmp_path, "tests.meta.planted:doubles", script_seconds=None))
     runs = [e for e in events if isinstance(e, ScriptRun)]
     assert {run.key for run in runs} == set(tally.keys)
     assert {(run.exit_code, run.shown) for run in runs} == {(1, Shown.YES)}

@@ -23,6 +23,7 @@ def entry(path: Path) -> Entry:
     return entry_of(path, parse_file(path))
 
 
+@cache
 def known_bugs() -> list[tuple[Path, str]]:
     """Files and backends that are expected to differ under the torch that is installed."""
     return [

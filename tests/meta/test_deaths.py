@@ -122,7 +122,7 @@ def test_a_run_that_was_interrupted_or_judged_nothing_is_not_clean() -> None:
 
 
 def test_scripts_are_not_run_if_nobody_wants_that_and_that_is_said(tmp_path: Path) -> None:
-    told = settings(tmp_path, "tests.meta.planted:doubles", examples=2, script_seconds=0.0)
+    told = settings(tmp_path, "tests.meta.planted:doubles", examples=2)
     events, tally = campaign(told)
     assert not [event for event in events if isinstance(event, ScriptRun)]
     assert tally.scripts_not_run == len(tally.keys) > 0

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner, Result
 
+from aotcheck.campaign.corpus import replay
 from aotcheck.campaign.corpus.files import Expected, entries, entry_of
 from aotcheck.campaign.corpus.replay import Replay, Status, exit_status
 from aotcheck.campaign.nightly import night as nightly
@@ -92,7 +93,10 @@ def test_flaky_alone_does_not_fail_and_a_file_that_is_no_program_does(tmp_path: 
     assert ([one.status for one in results], exit_status(results)) == ([Status.REJECTED, Status.FLAKY], 2)
 
 
-def test_a_file_that_crashes_hangs_or_poisons_does_not_spoil_the_next(tmp_path: Path) -> None:
+def test_a_file_that_crashes_hangs_or_poisons_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "START_ALLOWANCE", 5.0)  # which a file that hangs is waited for, twice
     seven = program(op("v0", "torch.mul", X, 2), size=(7,))  # what the planted killers wait for
     paths = [
         entry(tmp_path, "a-dies", f"{PLANTED}:dies", "agree", seven),
@@ -127,6 +131,7 @@ corpus = "corpus"
 reports = "reports"
 workers = 1
 replay_runs = 2
+bugs = 0
 
 [[backend]]
 name = "{backend}"
@@ -231,7 +236,7 @@ def test_a_bug_that_appears_stays_goes_and_wavers_is_told_once_each_time(
     for number, mood in enumerate(("wrong", "wrong", "right", "wavers")):
         (tmp_path / "mood").write_text(mood)
         fuzzed = mood if mood != "wavers" else "right"  # only the file that is replayed wavers
-        text = CONFIG.replace('corpus = "corpus"', "").format(backend="moody:compile")
+        text = CONFIG.replace('corpus = "corpus"', "").replace("bugs = 0", "bugs = 1").format(backend="moody:compile")
         config.write_text(text.replace("examples = 25", "examples = 3" if fuzzed == "wrong" else "examples = 1"))
         result = run("nightly", "--config", config)
         night = f"{number} {mood}"

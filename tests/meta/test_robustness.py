@@ -55,11 +55,13 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_can_go_on(tmp_path: Path) -
     whole, out = settings(tmp_path / "whole", "tests.meta.planted:doubles"), tmp_path / "run"
     events, _ = campaign(whole)
     asked = ("--strategy", "tests.meta.small:drawn", "--backend", "tests.meta.planted:doubles", "--seed", "1")
-    full = python("fuzz", *asked, "--examples", "50", "--no-minimize", "--out", str(out), most_bytes=16_000)
+    full = python(
+        "fuzz", *asked, "--examples", "50", "--no-minimize", "--no-scripts", "--out", str(out), most_bytes=16_000
+    )
     assert full.returncode == 3, full.stdout + full.stderr
     (line,) = [line for line in full.stderr.splitlines() if line.startswith("aotcheck: ")]
     assert f"--resume {out}" in line and "Traceback" not in full.stderr
-    again = python("fuzz", "--resume", str(out), "--no-minimize")
+    again = python("fuzz", "--resume", str(out), "--no-minimize", "--no-scripts")
     assert again.returncode == 1, again.stdout + again.stderr
 
     def findings(told: list[Event]) -> list[tuple[int, int]]:

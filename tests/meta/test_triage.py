@@ -218,7 +218,7 @@ def events_of(told: Settings, past: Past, most: int | None = None) -> list[Event
 
 
 def test_events_are_read_back_as_they_were(tmp_path: Path) -> None:
-    told = settings(tmp_path, DOUBLES, examples=25, minimize_seconds=30.0)
+    told = settings(tmp_path, DOUBLES, examples=25, minimize_seconds=30.0, script_seconds=None)
     told.make_folders()
     written = events_of(told, Past())
     assert isinstance(written[-1], RunFinished)

@@ -69,7 +69,7 @@ def test_a_campaign_goes_on_and_says_so(tmp_path: Path, name: str, monkeypatch: 
 
 
 def test_reports_hold_whatever_is_said(tmp_path: Path) -> None:
-    told = ["--strategy", "tests.meta.small:drawn", "--examples", "2", "--jobs", "1", "--no-minimize"]
+    told = ["--strategy", "tests.meta.small:drawn", "--examples", "2", "--jobs", "1", "--no-minimize", "--no-scripts"]
     backend = "tests.meta.unruly:is_garbled"
     result = CliRunner().invoke(main, ["fuzz", "--backend", backend, *told, "--out", str(tmp_path / "run")])
     assert result.exit_code == 1, result.output
@@ -107,7 +107,7 @@ def test_a_script_says_how_its_program_is_drawn_again(tmp_path: Path) -> None:
     command = str(parse_file(script).header["found"]).split()[1:]
     again = tmp_path / "again"
     result = CliRunner().invoke(
-        main, [*command, "--examples", "2", "--jobs", "1", "--no-minimize", "--out", str(again)]
+        main, [*command, "--examples", "2", "--jobs", "1", "--no-minimize", "--no-scripts", "--out", str(again)]
     )
     assert result.exit_code == 1, result.output
     assert parse_file(again / "findings" / script.name).program == parse_file(script).program

@@ -22,6 +22,48 @@ def test_an_op_without_a_fake_kernel():
     check(lambda x: twice(x) + 1, *[lambda: given(plain(2, 3))] * 2)
 
 
+_SEEN: list[list[float]] = []
+"""What the kernel of :func:`seen` was run on."""
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::seen", mutates_args=())
+def seen(x: Tensor) -> Tensor:
+    _SEEN.append(x.flatten().tolist())
+    return x * 2
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::seen_unless_alike", mutates_args=())
+def seen_unless_alike(x: Tensor) -> Tensor:
+    _SEEN.append(x.flatten().tolist())
+    if (x == x.flatten()[0]).all():
+        raise ValueError("all elements are alike")
+    return x * 2
+
+
+def _seen_by_the_kernel_in_one_call(op) -> tuple[str, list[list[float]]]:
+    """Why the call is refused, or nothing, and the values of the caller's that the kernel was run on."""
+    x, refused = plain(3), ""
+    _SEEN.clear()
+    with aotcheck.patch_config(debug=False):  # which runs a kernel once more, to check its schema
+        try:
+            aotcheck.aot_function(lambda x: op(x) + 1)(x)
+        except aotcheck.UnsupportedError as error:
+            refused = error.reason
+    return refused, [values for values in _SEEN if values == x.tolist()]
+
+
+@pytest.mark.on_the_cpu
+def test_a_kernel_without_a_fake_one_is_not_run_on_the_callers_values_while_tracing():
+    refused, seen_of_x = _seen_by_the_kernel_in_one_call(seen)
+    assert len(seen_of_x) == (0 if refused else 1), "once, where the graph runs"
+
+
+@pytest.mark.on_the_cpu
+def test_an_op_without_a_fake_kernel_is_refused_where_its_kernel_raises_on_other_values():
+    refused, seen_of_x = _seen_by_the_kernel_in_one_call(seen_unless_alike)
+    assert (refused, seen_of_x) == ("no meta kernel", [])
+
+
 @torch.library.custom_op(f"{_NAMESPACE}::cube", mutates_args=())
 def cube(x: Tensor) -> Tensor:
     return x * x * x
