@@ -25,7 +25,10 @@ PROFILES = {"dev": 50, "ci": 300, "nightly": 5000}
 """Hypothesis profiles, with how many examples each gives a property."""
 
 MOST_CASES = 16
-"""So many cases of one behaviour test run by day, drawn by its name; the others are marked nightly."""
+"""So many cases of one behaviour test run by day, drawn by its name; the others are marked nightly.
+
+Of a test elsewhere all cases run by day, unless it says by the marker ``by_day`` how many do.
+"""
 
 for _name, _examples in PROFILES.items():
     hypothesis.settings.register_profile(
@@ -72,16 +75,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves all but some cases of a behaviour test that has many to the night, unless the command line names tests."""
-    cases: dict[str, list[pytest.Item]] = {}
+    """Leaves all but some cases of a test that has many to the night, unless the command line names tests."""
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        if item.nodeid.startswith("tests/behaviour/"):
-            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+        mark = item.get_closest_marker("by_day")
+        if mark or item.nodeid.startswith("tests/behaviour/"):
+            most = mark.args[0] if mark else MOST_CASES
+            cases.setdefault((item.nodeid.split("[")[0], most), []).append(item)
     nightly = {
         item
-        for test, same in cases.items()
-        if len(same) > MOST_CASES
-        for item in set(same).difference(random.Random(test).sample(same, MOST_CASES))
+        for (test, most), same in cases.items()
+        if len(same) > most
+        for item in set(same).difference(random.Random(test).sample(same, most))
     }
     for item in nightly:
         item.add_marker("nightly")

@@ -175,7 +175,7 @@ def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
     """What the first call's storages hold once statement ``index`` has run, perhaps with its operands copied."""
     built = build_call(program, 0)
     env = dict(zip(program.params, built.args, strict=True))
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with _MODES[program.calls[0].grad_mode]():
         for statement in program.body[:index]:
             _execute(statement, env)

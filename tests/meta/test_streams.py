@@ -57,7 +57,7 @@ def _run(program: Program) -> tuple[dict[str, torch.Tensor], Any, list[str]]:
     """Inputs by name, what eager returns, and the names of the inputs that it changed."""
     built = build_call(program, 0)
     before = {name: _facts(t) for name, t in built.named.items()}
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with around(program.calls[0], torch.device("cpu")):
         result = function_of(program)(*built.args)
     return built.named, result, [name for name, t in built.named.items() if _facts(t) != before[name]]
@@ -199,7 +199,7 @@ def test_dtypes_are_chosen() -> None:
 def _everything(program: Program) -> list[Any]:
     built = build_call(program, 0)
     env: dict[str, Any] = dict(zip(program.params, built.args, strict=True))
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with around(program.calls[0], torch.device("cpu")), suppress(Exception):
         for statement in program.body:
             execute(statement, env)
