@@ -135,7 +135,7 @@ bugs = 0
 
 [[backend]]
 name = "{backend}"
-examples = 25
+examples = 5
 seed = 1
 strategy = "tests.meta.small:drawn"
 minimize_time = "60s"
@@ -167,7 +167,7 @@ def test_a_night_says_what_is_new_known_fixed_and_flaky(tmp_path: Path) -> None:
     assert (suites["fuzz eager"].get("tests"), suites["fuzz eager"].get("failures")) == ("1", "0")
     assert "aotcheck fuzz: eager" in (folder / "0-eager" / "report.html").read_text()
     ran = json.loads((folder / "nightly.json").read_text())["runs"][0]
-    assert (ran["programs"], ran["strategy"]) == (25, "tests.meta.small:drawn")
+    assert (ran["programs"], ran["strategy"]) == (5, "tests.meta.small:drawn")
     assert "## eager, tests.meta.small:drawn" in summary
     assert [one.get("value") for one in suites["fuzz eager"].iter("property")] == ["tests.meta.small:drawn"]
 
@@ -237,7 +237,7 @@ def test_a_bug_that_appears_stays_goes_and_wavers_is_told_once_each_time(
         (tmp_path / "mood").write_text(mood)
         fuzzed = mood if mood != "wavers" else "right"  # only the file that is replayed wavers
         text = CONFIG.replace('corpus = "corpus"', "").replace("bugs = 0", "bugs = 1").format(backend="moody:compile")
-        config.write_text(text.replace("examples = 25", "examples = 3" if fuzzed == "wrong" else "examples = 1"))
+        config.write_text(text.replace("examples = 5", "examples = 3" if fuzzed == "wrong" else "examples = 1"))
         result = run("nightly", "--config", config)
         night = f"{number} {mood}"
         said[night] = (result.exit_code, result.output)
@@ -268,7 +268,9 @@ def test_a_damaged_memory_is_said_and_the_night_goes_on(tmp_path: Path) -> None:
     remembered.mkdir(parents=True)
     (remembered / "memory.json").write_text("{")
     config = tmp_path / "nightly.toml"
-    config.write_text(CONFIG.replace('corpus = "corpus"', "").format(backend="eager").replace("25", "1"))
+    config.write_text(
+        CONFIG.replace('corpus = "corpus"', "").format(backend="eager").replace("examples = 5", "examples = 1")
+    )
     result = run("nightly", "--config", config)
     assert (
         result.exit_code == 3 and "memory.json: damaged" in result.output and "kept as memory-damaged-" in result.output

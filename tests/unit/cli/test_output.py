@@ -18,7 +18,8 @@ from aotcheck.program import emit
 from aotcheck.program.data.samples import ALIASED_VIEWS
 
 ROOT = Path(__file__).parents[3]
-SMALL = ("--strategy", "tests.meta.small:drawn", "--backend", "tests.meta.planted:doubles", "--no-minimize")
+DOUBLES = ("--strategy", "tests.meta.small:drawn", "--backend", "tests.meta.planted:doubles")
+SMALL = (*DOUBLES, "--no-minimize", "--no-scripts")
 
 
 def start(*arguments: str, **changed: str) -> subprocess.Popen[str]:

@@ -131,6 +131,7 @@ ALONE = {"distributed": program(OpCall("v1", "Control.distributed", (X, Y)))}
 """Programs that leave something in their process."""
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", ["grad", "hook", "checkpoint", "autocast", "batch norm", *ALONE])
 def test_a_script_of_it_runs(name: str, tmp_path: Path) -> None:
     path, made = tmp_path / "script.py", {**PROGRAMS, **ALONE}[name]
