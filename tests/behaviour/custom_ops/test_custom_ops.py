@@ -61,7 +61,7 @@ def test_a_kernel_without_a_fake_one_is_not_run_on_the_callers_values_while_trac
 @pytest.mark.on_the_cpu
 def test_an_op_without_a_fake_kernel_is_refused_where_its_kernel_raises_on_other_values():
     refused, seen_of_x = _seen_by_the_kernel_in_one_call(seen_unless_alike)
-    assert (refused, seen_of_x) == ("no meta kernel", [])
+    assert refused in ("no meta kernel", "op without a fake kernel") and seen_of_x == []
 
 
 @torch.library.custom_op(f"{_NAMESPACE}::cube", mutates_args=())
