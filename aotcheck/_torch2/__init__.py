@@ -15,9 +15,14 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
     "META",
@@ -28,6 +33,7 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "PythonPrinter",
+    "ShapeEnv",
     "TensorGuards",
     "TorchDispatchMode",
     "accumulates",
@@ -38,21 +44,27 @@ __all__ = [
     "creation_meta",
     "disabled_torch_dispatch",
     "disabled_torch_function",
+    "evaluated",
     "expression_of",
     "foreign_state",
     "generator_address",
     "gradient_of",
+    "guards_of",
     "has_gradient",
     "has_hooks",
     "is_composite",
     "is_tree_node",
     "is_zero_tensor",
+    "learnt",
     "make_subclass",
     "meta_kernels",
+    "new_symbol",
     "one_level",
     "op_name",
     "overload_name",
+    "python_dispatcher",
     "pytree",
+    "range_of",
     "recorded_gradient",
     "run_composite",
     "schema_of",
@@ -62,9 +74,12 @@ __all__ = [
     "set_data",
     "set_geometry",
     "set_gradient",
+    "simplified",
     "single_threaded_backward",
     "storage_address",
     "storage_of",
+    "symbol_named",
+    "symbolic_int",
     "version_of",
     "view_function",
     "without_modes",
@@ -202,6 +217,58 @@ def one_level(x: Any) -> tuple[list[Any], Any]:
 # -- sizes
 
 
+def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:
+    """A symbol that is ``value`` in this call, and the SymInt of it."""
+    source = ConstantSource(name)
+    symbol = env.create_symbol(value, source, dynamic_dim=DimDynamic.DYNAMIC)
+    return symbol, env.create_symintnode(symbol, hint=value, source=source)
+
+
+def symbol_named(env: ShapeEnv, name: str) -> Any:
+    """The env's symbol of that name."""
+    return next(symbol for symbol in env.var_to_range if str(symbol) == name)
+
+
+def symbolic_int(env: ShapeEnv, expression: Any) -> Any:
+    """The SymInt of an expression over the env's symbols, or the int that it is known to be."""
+    if expression.is_Integer:
+        return int(expression)
+    hint = env.size_hint(expression)
+    return env.create_symintnode(expression, hint=None if hint is None else int(hint))
+
+
+def range_of(env: ShapeEnv, name: str) -> tuple[int, int | None]:
+    """The least and the greatest value that the env knows a symbol to have; None for no greatest."""
+    found = next(bounds for symbol, bounds in env.var_to_range.items() if str(symbol) == name)
+    return int(found.lower), int(found.upper) if found.upper.is_Integer else None
+
+
+def simplified(env: ShapeEnv, expression: Any) -> Any:
+    """An expression with what the env has learnt of its symbols applied; an int if that tells its value."""
+    found = env.replace(expression)
+    return int(found) if found.is_Integer else found
+
+
+def learnt(env: ShapeEnv) -> int:
+    """How often the env has learnt that a symbol equals something."""
+    return int(env._replacements_version_counter)
+
+
+def guards_of(env: ShapeEnv) -> list[Any]:
+    """What the env has been told of its symbols, as expressions."""
+    return [guard.expr for guard in env.guards]
+
+
+def python_dispatcher() -> contextlib.AbstractContextManager[Any]:
+    """Inside, kernels of torch's that are written in Python take part: those for sizes that are symbols."""
+    return enable_python_dispatcher()
+
+
+def evaluated(expression: Any, values: dict[Any, Any]) -> Any:
+    """What an expression gives for values of its symbols, which may be FX proxies."""
+    return sympy_interp(PythonReferenceAnalysis, values, expression)
+
+
 def expression_of(x: Any) -> Any:
     """The int that a SymInt, SymFloat or SymBool is known to be, or its expression, what is known by now applied."""
     known = x.node.maybe_as_int() if type(x) is torch.SymInt else None
@@ -302,7 +369,8 @@ def has_hooks(t: Tensor) -> bool:
 
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer for transforms of torch.func."""
-    return _apply.__get__(None, function)  # type: ignore[no-any-return]  # untyped in torch
+    apply: Callable[..., Any] = _apply.__get__(None, function)
+    return apply
 
 
 @contextlib.contextmanager

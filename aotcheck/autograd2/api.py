@@ -14,10 +14,12 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import config, count
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
+from aotcheck.autograd2.frontend.guards import Key, differing_dimensions, every_dimension, key_of
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
-from aotcheck.autograd2.specialize import Specialization, key_of, specialize
+from aotcheck.autograd2.specialize import Specialization, specialize
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import UserError
+from aotcheck.autograd2.trace.symbols import Dynamic
 
 __all__ = ["Compiled", "aot_function", "aot_module", "compiled_function", "compiled_module"]
 
@@ -25,12 +27,20 @@ _lock = threading.RLock()
 
 
 class Compiled:
-    """A function with its specializations, the last used one last."""
+    """A function with its specializations.
 
-    def __init__(self, fn: Callable[..., Any], compilers: Compilers) -> None:
+    Args:
+        dynamic: whether sizes are symbols: True of all inputs but parameters, False of none, None of those
+            dimensions that were met with another size before.
+    """
+
+    def __init__(self, fn: Callable[..., Any], compilers: Compilers, dynamic: bool | None = None) -> None:
         self.fn = fn
         self.compilers = compilers
-        self.known: OrderedDict[Any, Specialization] = OrderedDict()
+        self.dynamic = dynamic
+        self.known: OrderedDict[Key, Specialization] = OrderedDict()
+        self.symbolic: dict[Any, list[Specialization]] = {}
+        self.met: dict[Any, tuple[Any, Dynamic]] = {}
         self.gradients = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,8 +59,7 @@ class Compiled:
                 refuse(Event.FOREIGN, foreign)
             return self.fn(*args, **kwargs)
         bound = self.bind(args, kwargs, self.gradients)
-        key = key_of(bound, self.gradients)
-        found = self.known.get(key)
+        found = self._known(bound)
         if found is None:
             with _lock:
                 try:
@@ -60,6 +69,15 @@ class Compiled:
                     return self._original(args, kwargs, error)
         return found.run(bound)
 
+    def _known(self, bound: Bound) -> Specialization | None:
+        """The specialization for a call, if there is one. Those with symbols come second, the newest first."""
+        key = key_of(bound, self.gradients)
+        found = self.known.get(key)
+        if found is None and (symbolic := self.symbolic.get(key[0])):
+            tensors = [t for _, t in bound.tensors]
+            found = next((s for s in symbolic if s.fits is not None and s.fits(tensors)), None)
+        return found
+
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Bound:
         """What a call brings."""
         bound = bind(self.fn, args, kwargs)
@@ -68,16 +86,35 @@ class Compiled:
         return bound
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
+        bound = self.bind(args, kwargs, self.gradients)
+        dynamic = self._dynamic(bound)
         made, needs = specialize(
-            self.fn, args, kwargs, lambda gradients: self.bind(args, kwargs, gradients), self.compilers
+            self.fn, args, kwargs, lambda gradients: self.bind(args, kwargs, gradients), self.compilers, dynamic
         )
         count("compiled")
         self.gradients = self.gradients or needs.gradients
         bound = self.bind(args, kwargs, self.gradients)
-        self.known[key_of(bound, self.gradients)] = made
-        while len(self.known) > config().cache_size:
-            self.known.popitem(last=False)
+        kind, numbers = key = key_of(bound, self.gradients)
+        self.met[kind] = (numbers, dynamic)
+        if made.fits is None:
+            self.known[key] = made
+            while len(self.known) > config().cache_size:
+                self.known.popitem(last=False)
+        else:
+            self.symbolic.setdefault(kind, []).insert(0, made)
+            del self.symbolic[kind][config().cache_size :]
         return made, bound
+
+    def _dynamic(self, bound: Bound) -> Dynamic:
+        """Which dimensions are symbols in the next specialization."""
+        tensors = [t for _, t in bound.tensors]
+        if self.dynamic is not None:
+            return every_dimension(tensors) if self.dynamic else frozenset()
+        kind, numbers = key_of(bound, self.gradients)
+        before = self.met.get(kind)
+        if before is None:
+            return frozenset()
+        return before[1] | differing_dimensions(tensors, numbers, before[0])
 
     def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: UserError) -> Any:
         """The function raised while it was traced: the original shows the error on the real inputs."""
@@ -108,7 +145,7 @@ def aot_function(
         UnsupportedError: at a call, if ``fn`` does what is refused.
     """
     compilers = Compilers(fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler)
-    compiled = Compiled(fn, compilers)
+    compiled = Compiled(fn, compilers, dynamic)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -65,28 +65,31 @@ class Counters:
         compiled: specializations that were made.
         refused: calls that were refused, by reason.
         eager_after_user_error: calls that ran eagerly because the function raised an error of its own.
+        static: specializations for fixed sizes in place of symbols, by reason.
     """
 
     compiled: int = 0
     refused: Mapping[str, int] = dataclasses.field(default_factory=dict)
     eager_after_user_error: int = 0
+    static: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 _lock = threading.Lock()
 _counts: dict[str, int] = {"compiled": 0, "eager_after_user_error": 0}
-_refused: dict[str, int] = {}
+_by_reason: dict[str, dict[str, int]] = {"refused": {}, "static": {}}
 
 
 def counters() -> Counters:
     """The counts so far."""
     with _lock:
-        return Counters(_counts["compiled"], MappingProxyType(dict(_refused)), _counts["eager_after_user_error"])
+        refused, static = (MappingProxyType(dict(_by_reason[what])) for what in ("refused", "static"))
+        return Counters(_counts["compiled"], refused, _counts["eager_after_user_error"], static)
 
 
 def count(what: str, reason: str = "") -> None:
-    """One more of ``what``: "compiled", "eager_after_user_error", or "refused" with its reason."""
+    """One more of ``what``: "compiled", "eager_after_user_error"; "refused" or "static" with the reason."""
     with _lock:
-        if what == "refused":
-            _refused[reason] = _refused.get(reason, 0) + 1
+        if what in _by_reason:
+            _by_reason[what][reason] = _by_reason[what].get(reason, 0) + 1
         else:
             _counts[what] += 1

@@ -12,16 +12,20 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.analysis import Analysis, analyze
 from aotcheck.autograd2.analyze.effects import more_needs
+from aotcheck.autograd2.config import count
+from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.signature import BaseOf, Signature
 from aotcheck.autograd2.joint.joint import Component, components, trace_backward
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward
-from aotcheck.autograd2.runtime.emit import Attachment, Call, emit
+from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, emit
 from aotcheck.autograd2.runtime.function import Runner
 from aotcheck.autograd2.trace.replica import disarm, rearm
 from aotcheck.autograd2.trace.run import Needs, Traced, UserError, trace
+from aotcheck.autograd2.trace.symbols import Dynamic
 
 __all__ = ["Specialization", "specialize"]
 
@@ -36,6 +40,7 @@ class Specialization:
         source: its Python code.
         partition: the graphs.
         sources: where inputs are found: a tensor of ``bind``, by position, and whether it is that one's base.
+        fits: of code for sizes that are symbols, whether the tensors of a call fit; None for fixed sizes.
     """
 
     signature: Signature
@@ -43,6 +48,7 @@ class Specialization:
     source: str
     partition: Partition
     sources: tuple[tuple[int, bool], ...]
+    fits: Callable[[Sequence[Tensor]], bool] | None = None
 
     def run(self, bound: Bound) -> Any:
         """The result of the call that brings ``bound``."""
@@ -57,17 +63,35 @@ def specialize(
     kwargs: Mapping[str, Any],
     bind: Callable[[bool], Bound],
     compilers: Compilers,
+    dynamic: Dynamic,
 ) -> tuple[Specialization, Needs]:
     """Compile for this call.
 
     Args:
         bind: finds what the call brings; with gradients of leaves, if told so.
+        dynamic: dimensions that are to be symbols. What cannot be traced so is traced with fixed sizes, counted.
 
     Raises:
         UnsupportedError: the function does what is refused.
         UserError: it raised an error of its own.
     """
-    needs = Needs()
+    if dynamic:
+        try:
+            return _specialize(fn, args, kwargs, bind, compilers, Needs(dynamic=dynamic))
+        except Exception as error:
+            count("static", error.reason if isinstance(error, UnsupportedError) else type(error).__name__)
+    return _specialize(fn, args, kwargs, bind, compilers, Needs())
+
+
+def _specialize(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    bind: Callable[[bool], Bound],
+    compilers: Compilers,
+    needs: Needs,
+) -> tuple[Specialization, Needs]:
+    """Trace until nothing more is needed. A trace with symbols that needs bases is given up."""
     while True:
         bound = bind(needs.gradients)
         try:
@@ -81,6 +105,8 @@ def specialize(
         if more == needs:
             return _finish(traced, needs, compilers), needs
         disarm(traced.tracer.alive)
+        if more.bases and more.dynamic:
+            raise UnsupportedError("views of one base with symbolic sizes", "an argument is written")
         needs = more
 
 
@@ -110,37 +136,38 @@ def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Any]) -> 
 def _emit(
     traced: Traced, analysis: Analysis, groups: Sequence[Component], part: Partition, compilers: Compilers
 ) -> Specialization:
-    forward = compile_forward(part.forward, compilers.forward if groups else compilers.inference)
+    symbols = traced.tracer.symbols
+    env = None if symbols is None else symbols.env
+    forward = compile_forward(part.forward, compilers.forward if groups else compilers.inference, env)
     attachments = []
     for group, graph in zip(groups, part.backwards, strict=True):
         runner = Runner(
             tuple(sorted(set(graph.saved))),
             _late(traced, analysis, group, part),
-            lambda graph: compile_backward(graph, compilers.backward),
+            lambda graph: compile_backward(graph, compilers.backward, env),
             {graph.backward.defined: graph},
         )
         attachments.append(Attachment(runner, group.results, group.inputs))
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     strides = {k: r.geometry.stride for k, r in enumerate(analysis.results) if r.was_written}
-    call, source = emit(
-        analysis.signature,
-        forward,
-        graph_inputs,
-        attachments,
-        strides,
-        traced.grad_enabled,
-        _records_grad(groups, part),
-    )
-    position = {id(t): k for k, (_, t) in enumerate(traced.bound.tensors)}
+    position = {i.real: k for k, i in enumerate(traced.inputs)}
+    tensors = [t for _, t in traced.bound.tensors]
+    reads = {} if symbols is None else {name: (position[tensors[r.tensor]], r.dim) for name, r in symbols.reads.items()}
+    modes = Modes(traced.grad_enabled, _records_grad(groups, part))
+    taken = symbols_of(part.forward.nodes)
+    call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, modes, reads, taken)
+    found = {t: k for k, t in enumerate(tensors)}
     sources = []
     for i in traced.inputs:
         if isinstance(i.input.descriptor, BaseOf):
-            view = next(k for k, (_, t) in enumerate(traced.bound.tensors) if _torch.base_of(t) is i.real)
-            sources.append((view, True))
+            sources.append((next(k for k, t in enumerate(tensors) if _torch.base_of(t) is i.real), True))
         else:
-            sources.append((position[id(i.real)], False))
-    return Specialization(analysis.signature, call, source, part, tuple(sources))
+            sources.append((found[i.real], False))
+    fits = None if symbols is None else symbols.fits()[0]
+    if fits is not None and not fits(tensors):
+        raise UnsupportedError("guards that do not hold", "of sizes that are symbols")
+    return Specialization(analysis.signature, call, source, part, tuple(sources), fits)
 
 
 def _records_grad(groups: Sequence[Component], part: Partition) -> bool:
@@ -164,60 +191,3 @@ def _late(
             disarm(traced.tracer.alive)
 
     return late
-
-
-def key_of(bound: Bound, gradients: bool) -> tuple[Any, ...]:
-    """What must be equal for two calls to share a specialization."""
-    storages: dict[int, int] = {}
-    parts: list[Any] = [tuple(map(_hashable, bound.key)), gradients, *_ambient()]
-    tensors = [t for _, t in bound.tensors]
-    known = {id(t): k for k, t in enumerate(tensors)}
-    bases: dict[int, int] = {}
-    for k, t in enumerate(tensors):
-        parts.append(_of_tensor(t))
-        if t.layout is not torch.strided or type(t) not in (Tensor, torch.nn.Parameter):
-            continue
-        storage = t.untyped_storage()
-        first = storages.setdefault(_torch.storage_address(storage), k)
-        base = _torch.base_of(t)
-        if first != k or base is not None:
-            parts.append((first, storage.nbytes()))
-            parts.append(None if base is None else (known.get(id(base)), bases.setdefault(id(base), k)))
-    return tuple(parts)
-
-
-def _of_tensor(t: Tensor) -> tuple[Any, ...]:
-    if t.layout is not torch.strided:
-        return (type(t), t.layout)
-    marks = t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference()
-    return (
-        type(t),
-        tuple(t.shape),
-        t.stride(),
-        t.storage_offset(),
-        t.dtype,
-        t.device,
-        *marks,
-        t.untyped_storage().nbytes(),
-    )
-
-
-def _hashable(x: Any) -> Any:
-    try:
-        hash(x)
-    except TypeError:
-        return (type(x), id(x))
-    return x
-
-
-def _ambient() -> tuple[Any, ...]:
-    """Modes that what is computed hangs on."""
-    cast = torch.is_autocast_enabled("cpu")
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        cast and torch.get_autocast_dtype("cpu"),
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        str(torch.get_default_device()),
-    )

@@ -26,7 +26,7 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     for i in traced.inputs:
         if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:
             gradients = _torch.has_gradient(i.replica)
-    return Needs(bases, gradients)
+    return Needs(bases, gradients, needs.dynamic)
 
 
 def _storages(traced: Traced) -> list[StorageState]:
@@ -57,7 +57,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
         if recorded:
             (k,) = recorded
             i = traced.inputs[k]
-            if table.state(i.replica) is not state or geometry_of(i.replica) != i.geometry:
+            if table.state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
                 refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
             node = table.read(i.replica)
             found.append(Written(k, results.add(node, i.geometry, i.replica), Mutation.DIFFERENTIABLE))
@@ -84,7 +84,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
     for k, i in enumerate(traced.inputs):
         t, meta = i.replica, i.input.meta
         now, geometry = traced.tracer.table.state(t), geometry_of(t)
-        other_storage, other_geometry = now is not i.state, geometry != i.geometry
+        other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
         needs = requires_grad(t)
         if (other_storage or other_geometry) and (needs and not t.is_leaf):
             refuse(Event.STORAGE, f"{i.input.descriptor}")

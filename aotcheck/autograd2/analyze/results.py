@@ -64,7 +64,7 @@ class Results:
 
     def make_all(self, tensors: Sequence[Tensor]) -> None:
         """Plan how these are made. Tensors on one storage that is no input's are made of one result."""
-        plain = _only_detached([t for t in tensors if self.traced.input_of(t) is None])
+        plain = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
         for t in tensors:
             self.make(t, plain)
 
@@ -93,7 +93,7 @@ class Results:
             refuse(Event.LEAF)
         state = self.traced.tracer.table.state(t)
         address = _torch.storage_address(state.storage)
-        chain, root = _chain(t, stop_at_detach=address in plain)
+        chain, root = self._chain(t, stop_at_detach=address in plain)
         given = self.traced.input_of(root)
         if given is not None:
             if _requires_after(root, chain) != needs:
@@ -130,6 +130,36 @@ class Results:
         base = self._position.get(root)
         return Alias(Fresh(index) if base is None else Made(base), _steps(chain))
 
+    def _chain(self, t: Tensor, stop_at_detach: bool = False) -> tuple[list[ViewStep], Tensor]:
+        """The steps by which ``t`` was made, the first one first, and what it was made of."""
+        steps: list[ViewStep] = []
+        spelled = self.traced.tracer.table.spelled
+        while True:
+            state = state_of(t)
+            step = state.step
+            if step is None or state.moved or geometry_of(t) != spelled(step.geometry):
+                break
+            source = step.source
+            same = _torch.storage_address(_torch.storage_of(source)) == _torch.storage_address(_torch.storage_of(t))
+            if not same or geometry_of(source) != spelled(step.source_geometry):
+                break
+            if stop_at_detach and step.op in _DETACHES and not t.requires_grad:
+                break
+            steps.insert(0, step)
+            t = source
+        return steps, t
+
+    def _only_detached(self, tensors: Sequence[Tensor]) -> frozenset[int]:
+        """Addresses of the storages of which all these tensors come after a detach: autograd need not know the base."""
+        detached: dict[int, bool] = {}
+        for t in tensors:
+            if type(t) is not Replica:
+                continue
+            chain, _ = self._chain(t)
+            address = _torch.storage_address(_torch.storage_of(t))
+            detached[address] = detached.get(address, True) and any(s.op in _DETACHES for s in chain)
+        return frozenset(address for address, every in detached.items() if every)
+
     def anchor(self, state: StorageState) -> Given | Fresh:
         """A tensor that lies on a storage, whatever its geometry."""
         if state.is_input:
@@ -143,25 +173,6 @@ class Results:
         return Fresh(self._roots[address][1])
 
 
-def _chain(t: Tensor, stop_at_detach: bool = False) -> tuple[list[ViewStep], Tensor]:
-    """The steps by which ``t`` was made, the first one first, and what it was made of."""
-    steps: list[ViewStep] = []
-    while True:
-        state = state_of(t)
-        step = state.step
-        if step is None or state.moved or geometry_of(t) != step.geometry:
-            break
-        source = step.source
-        same = _torch.storage_address(_torch.storage_of(source)) == _torch.storage_address(_torch.storage_of(t))
-        if not same or geometry_of(source) != step.source_geometry:
-            break
-        if stop_at_detach and step.op in _DETACHES and not t.requires_grad:
-            break
-        steps.insert(0, step)
-        t = source
-    return steps, t
-
-
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:
     return tuple(Step(s.op, s.args, s.kwargs, s.index, s.grad, s.inference) for s in chain)
 
@@ -172,15 +183,3 @@ def _requires_after(root: Tensor, chain: Sequence[ViewStep]) -> bool:
     for step in chain:
         needs = needs and step.grad and step.op not in _DETACHES
     return needs
-
-
-def _only_detached(tensors: Sequence[Tensor]) -> frozenset[int]:
-    """Addresses of the storages of which all these tensors come after a detach: autograd need not know the base."""
-    detached: dict[int, bool] = {}
-    for t in tensors:
-        if type(t) is not Replica:
-            continue
-        chain, _ = _chain(t)
-        address = _torch.storage_address(_torch.storage_of(t))
-        detached[address] = detached.get(address, True) and any(s.op in _DETACHES for s in chain)
-    return frozenset(address for address, every in detached.items() if every)

@@ -5,24 +5,64 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 from torch import fx
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import CONSTANT, Node, getitem
+from aotcheck.autograd2.ir.size import symbols_in
 
-__all__ = ["examples", "graph_module"]
+__all__ = ["examples", "graph_module", "symbols_of"]
+
+
+class _Lowering:
+    """Arguments of a node as FX has them; a term becomes arithmetic on the placeholders of its symbols, once."""
+
+    def __init__(self, graph: fx.Graph, at: Mapping[Node, fx.Node]) -> None:
+        self.graph = graph
+        self.at = at
+        self.symbols: dict[Any, fx.Node] = {}
+        self.tracer = fx.proxy.GraphAppendingTracer(graph)
+
+    def __call__(self, a: Any) -> Any:
+        if type(a) is Node:
+            return self.at[a]
+        if type(a) in (list, tuple):
+            return [self(x) for x in a]
+        if not isinstance(a, sympy.Basic):
+            return a
+        if a not in self.symbols:
+            values = {s: fx.Proxy(self.symbols[s], self.tracer) for s in a.free_symbols}
+            found = _torch.evaluated(a, values)
+            if not isinstance(found, fx.Proxy):
+                return found
+            self.symbols[a] = found.node
+        return self.symbols[a]
+
+
+def symbols_of(nodes: Sequence[Node]) -> list[str]:
+    """The names of the symbols that the arguments of nodes name, sorted."""
+    return symbols_in([[*n.args, *n.kwargs.values()] for n in nodes])
 
 
 def graph_module(
-    inputs: Sequence[tuple[str, Node]], nodes: Sequence[Node], outputs: Sequence[Node | None], name: str
+    inputs: Sequence[tuple[str, Node | str]], nodes: Sequence[Node], outputs: Sequence[Node | None], name: str
 ) -> fx.GraphModule:
-    """A module that takes ``inputs``, by their names, runs ``nodes`` and returns ``outputs`` in a tuple."""
+    """A module that takes ``inputs``, by their names, runs ``nodes`` and returns ``outputs`` in a tuple.
+
+    An input is a node, or the name of a symbol, whose value the module is given as an int.
+    """
     graph = fx.Graph()
     at: dict[Node, fx.Node] = {}
+    lower = _Lowering(graph, at)
     attributes: dict[str, torch.Tensor] = {}
+    found = {str(s): s for n in nodes for a in (*n.args, *n.kwargs.values()) for s in _free_symbols(a)}
     for title, node in inputs:
-        at[node] = graph.placeholder(title)
+        if isinstance(node, str):
+            lower.symbols[found[node]] = graph.placeholder(title)
+        else:
+            at[node] = graph.placeholder(title)
     for node in nodes:
         if node.op == CONSTANT:
             assert node.constant is not None
@@ -30,7 +70,7 @@ def graph_module(
             attributes[title] = node.constant
             at[node] = graph.get_attr(title)
             continue
-        args, kwargs = _lower(node.args, at), {k: _lower(v, at) for k, v in node.kwargs.items()}
+        args, kwargs = lower(node.args), {k: lower(v) for k, v in node.kwargs.items()}
         made = graph.call_function(node.op, tuple(args), kwargs)
         if node.where is not None:
             made.meta["stack_trace"] = f"  {node.where}"
@@ -44,21 +84,23 @@ def graph_module(
     return fx.GraphModule(root, graph, class_name=name)
 
 
-def _lower(a: Any, at: Mapping[Node, fx.Node]) -> Any:
-    if type(a) is Node:
-        return at[a]
-    if type(a) in (list, tuple):
-        return [_lower(x, at) for x in a]
-    return a
+def _free_symbols(a: Any) -> set[Any]:
+    if isinstance(a, sympy.Basic):
+        return set(a.free_symbols)
+    return {s for x in a for s in _free_symbols(x)} if type(a) in (list, tuple) else set()
 
 
-def examples(inputs: Sequence[Node]) -> list[torch.Tensor]:
-    """Fake tensors of one mode that lie as the inputs do."""
-    mode = _torch.FakeTensorMode(allow_non_fake_inputs=True)
-    made: list[torch.Tensor] = []
+def examples(inputs: Sequence[Node | str], env: Any = None) -> list[Any]:
+    """Fake tensors of one mode that lie as the inputs do, and SymInts for symbols; of the env, if sizes are symbols."""
+    mode = _torch.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
+    made: list[Any] = []
     for node in inputs:
+        if isinstance(node, str):
+            made.append(_torch.symbolic_int(env, _torch.symbol_named(env, node)))
+            continue
         g = node.geometry
         assert g is not None and node.device is not None
-        elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META)
+        shape, stride = ([n if type(n) is int else _torch.symbolic_int(env, n) for n in x] for x in (g.shape, g.stride))
+        elem = torch.empty_strided(shape, stride, dtype=g.dtype, device=_torch.META)
         made.append(_torch.FakeTensor(mode, elem, node.device))
     return made

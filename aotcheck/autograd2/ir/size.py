@@ -14,7 +14,18 @@ import torch
 
 from aotcheck import _torch2 as _torch
 
-__all__ = ["SYMBOLIC", "Size", "contiguous_strides", "is_contiguous", "is_static", "product", "same", "term", "text"]
+__all__ = [
+    "SYMBOLIC",
+    "Size",
+    "contiguous_strides",
+    "is_contiguous",
+    "is_static",
+    "product",
+    "same",
+    "symbols_in",
+    "term",
+    "text",
+]
 
 Size = Any
 """An int, or a ``sympy.Expr`` over symbols."""
@@ -32,6 +43,15 @@ def term(x: Any) -> Any:
     if type(x) not in SYMBOLIC:
         return x
     return _torch.expression_of(x)
+
+
+def symbols_in(x: Any) -> list[str]:
+    """The names of the symbols in a term, or in lists of terms, sorted."""
+    if isinstance(x, sympy.Basic):
+        return sorted(map(str, x.free_symbols))
+    if isinstance(x, (list, tuple)):
+        return sorted({name for y in x for name in symbols_in(y)})
+    return []
 
 
 def is_static(terms: Iterable[Any]) -> bool:

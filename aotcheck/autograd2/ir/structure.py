@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.ir.size import SYMBOLIC, Size, term, text
 
 __all__ = [
     "Const",
@@ -19,6 +21,7 @@ __all__ = [
     "ListOf",
     "Looked",
     "ObjectOf",
+    "Sized",
     "Structure",
     "TreeOf",
     "build",
@@ -63,6 +66,13 @@ class Looked:
 
 
 @dataclass(frozen=True)
+class Sized:
+    """A number that is computed from sizes of the call."""
+
+    term: Size
+
+
+@dataclass(frozen=True)
 class ListOf:
     """A list, tuple, set or named tuple of a type."""
 
@@ -97,7 +107,7 @@ class TreeOf:
     items: tuple[Structure, ...]
 
 
-Structure = Leaf | Const | Looked | ListOf | DictOf | ObjectOf | TreeOf
+Structure = Leaf | Const | Looked | Sized | ListOf | DictOf | ObjectOf | TreeOf
 
 
 def take_apart(
@@ -114,6 +124,8 @@ def take_apart(
     def go(x: Any) -> Structure:
         if isinstance(x, Tensor):
             return Leaf(leaf(x))
+        if type(x) in SYMBOLIC:
+            return Sized(term(x))
         if isinstance(x, (*_PLAIN, type, torch.Size)):
             return Const(x)
         if id(x) in looked:
@@ -144,8 +156,8 @@ def take_apart(
     return go(x)
 
 
-def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any]) -> Any:
-    """The value of a structure in a call that made these tensors and brought these containers."""
+def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], sizes: Mapping[str, int]) -> Any:
+    """The value of a structure in a call that made these tensors, brought these containers and has these sizes."""
     match structure:
         case Leaf(index):
             return made[index]
@@ -153,19 +165,22 @@ def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any]) -> A
             return value
         case Looked(index):
             return looked[index]
+        case Sized(number):
+            return eval(text(number), {"math": math}, dict(sizes))
         case ListOf(kind, items):
-            values = [build(item, made, looked) for item in items]
+            values = [build(item, made, looked, sizes) for item in items]
             return kind(*values) if hasattr(kind, "_fields") else values if kind is list else kind(values)
         case DictOf(kind, keys, items, default):
-            pairs = [(build(k, made, looked), build(v, made, looked)) for k, v in zip(keys, items, strict=True)]
+            names = [build(k, made, looked, sizes) for k in keys]
+            pairs = list(zip(names, [build(v, made, looked, sizes) for v in items], strict=True))
             return collections.defaultdict(default, pairs) if kind is collections.defaultdict else kind(pairs)
-        case ObjectOf(kind, names, items):
+        case ObjectOf(kind, attributes, items):
             x: Any = object.__new__(kind)
-            for name, item in zip(names, items, strict=True):
-                x.__dict__[name] = build(item, made, looked)
+            for name, item in zip(attributes, items, strict=True):
+                x.__dict__[name] = build(item, made, looked, sizes)
             return x
         case TreeOf(spec, items):
-            return _torch.pytree.tree_unflatten([build(item, made, looked) for item in items], spec)
+            return _torch.pytree.tree_unflatten([build(item, made, looked, sizes) for item in items], spec)
 
 
 def leaves_of(structure: Structure) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from aotcheck.autograd2.ir.fx import examples, graph_module
+from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
 
@@ -31,28 +31,30 @@ class Compilers:
     inference: Compiler = nop
 
 
-def compile_forward(graph: ForwardGraph, compiler: Compiler) -> Callable[..., Any]:
-    """What computes results and saved tensors of a forward graph, taking its inputs one by one."""
-    inputs = [(f"primals_{k + 1}", n) for k, n in enumerate(graph.inputs)]
-    module = graph_module(inputs, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward")
-    return _compiled(module, compiler, graph.inputs)
+def compile_forward(graph: ForwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
+    """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
+    inputs: list[Node | str] = [*graph.inputs, *symbols_of(graph.nodes)]
+    named = [(f"primals_{k + 1}", n) for k, n in enumerate(inputs)]
+    module = graph_module(named, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward")
+    return _compiled(module, compiler, inputs, env)
 
 
-def compile_backward(graph: BackwardGraph, compiler: Compiler) -> Callable[..., Any]:
-    """What computes gradients, taking saved tensors and then tangents."""
-    count = len(graph.saved)
-    names = [f"saved_{k + 1}" for k in range(count)]
+def compile_backward(graph: BackwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
+    """What computes gradients, taking saved tensors, then symbols, then tangents."""
+    count, symbols = len(graph.saved), symbols_of(graph.nodes)
+    inputs: list[Node | str] = [*graph.inputs[:count], *symbols, *graph.inputs[count:]]
+    names = [f"saved_{k + 1}" for k in range(count + len(symbols))]
     names += [f"tangents_{k + 1}" for k in range(len(graph.inputs) - count)]
-    inputs = list(zip(names, graph.inputs, strict=True))
-    module = graph_module(inputs, graph.nodes, graph.backward.gradients, "aotcheck_backward")
-    return _compiled(module, compiler, graph.inputs)
+    named = list(zip(names, inputs, strict=True))
+    module = graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward")
+    return _compiled(module, compiler, inputs, env)
 
 
-def _compiled(module: fx.GraphModule, compiler: Compiler, inputs: Sequence[Node]) -> Callable[..., Any]:
+def _compiled(module: fx.GraphModule, compiler: Compiler, inputs: Sequence[Node | str], env: Any) -> Callable[..., Any]:
     if compiler is nop:
         forward: Callable[..., Any] = module.forward
         return forward
-    made = compiler(module, examples(inputs))
+    made = compiler(module, examples(inputs, env))
     if getattr(made, "_boxed_call", False):
         return lambda *args: made(list(args))
     return made

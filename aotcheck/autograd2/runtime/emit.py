@@ -22,7 +22,8 @@ from aotcheck.autograd2.ir.signature import (
     Step,
     Written,
 )
-from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Structure, build
+from aotcheck.autograd2.ir.size import symbols_in, text
+from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure, build
 from aotcheck.autograd2.runtime.function import Runner, attach
 
 __all__ = ["Attachment", "Call", "emit"]
@@ -38,6 +39,19 @@ class Attachment:
     runner: Runner
     results: tuple[int, ...]
     inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Grad modes.
+
+    Args:
+        grad: whether grad mode is on as the call is made.
+        records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
+    """
+
+    grad: bool
+    records_grad: bool = False
 
 
 @dataclass
@@ -60,8 +74,9 @@ def emit(
     graph_inputs: Sequence[int | tuple[int, torch.dtype]],
     attachments: Sequence[Attachment],
     strides: Mapping[int, tuple[Any, ...]],
-    grad: bool,
-    records_grad: bool,
+    modes: Modes,
+    reads: Mapping[str, tuple[int, int]],
+    symbols: Sequence[str],
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -70,8 +85,9 @@ def emit(
         graph_inputs: what it takes: inputs by position, or the whole storage of one in a dtype.
         attachments: results with a history.
         strides: results that must have other strides than the graph may give them.
-        grad: the grad mode of the call.
-        records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
+        modes: in which the call is made, and the graph runs.
+        reads: of which input, and which dimension, each symbol is the size.
+        symbols: those of which the graph takes the values, in order.
     """
     s = _Source()
     s.names |= {
@@ -87,12 +103,17 @@ def emit(
     for m in effects.moved:
         if m.requires_grad:
             s.add(f"a{m.input}.requires_grad_()")
-    detached = ".detach()" if grad and records_grad else ""
+    for name, (k, d) in reads.items():
+        s.add(f"{name} = a{k}.size({d})")
+    s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in reads)}}}")
+    grad = modes.grad
+    detached = ".detach()" if grad and modes.records_grad else ""
     given = [
         f"a{i}{detached}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs
     ]
     results = [f"r{k}" for k in range(signature.results)]
-    if grad and not records_grad:
+    given += symbols
+    if grad and not modes.records_grad:
         s.add("set_grad(False)")
         s.add("try:")
         s.add(f"out = forward({', '.join(given)})", 2)
@@ -103,7 +124,8 @@ def emit(
     if results:
         s.add(f"{', '.join(results)}, *saved = out" if attachments else f"{', '.join(results)}, = out")
     for k, stride in strides.items():
-        s.add(f"if r{k}.stride() != {stride!r}: r{k} = restrided(r{k}, {stride!r})")
+        wanted = numbers(stride)
+        s.add(f"if r{k}.stride() != {wanted}: r{k} = restrided(r{k}, {wanted})")
     for attachment in attachments:
         _attach(s, attachment, grad)
     for m in effects.moved:
@@ -133,7 +155,7 @@ def _attach(s: _Source, attachment: Attachment, grad: bool) -> None:
     results = "".join(f"r{k}, " for k in attachment.results)
     inputs = "".join(f"a{k}, " for k in attachment.inputs)
     runner = s.bind("runner", attachment.runner)
-    line = f"{results[:-1]} = attach({runner}, ({results}), saved, ({inputs}))"
+    line = f"{results[:-1]} = attach({runner}, ({results}), saved, ({inputs}), sizes)"
     s.add(line if grad else f"with enable_grad(): {line}")
 
 
@@ -151,9 +173,9 @@ def _move(s: _Source, m: MetadataMutation) -> None:
     if m.geometry is not None:
         g = m.geometry
         if m.base is None:
-            s.add(f"with no_grad(): {name}.as_strided_({g.shape!r}, {g.stride!r}, {g.offset!r})")
+            s.add(f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})")
         else:
-            s.add(f"set_storage({name}, {_of(m.base)}, {s.bind('geometry', g)}, {m.shift!r}, {m.by_data})")
+            s.add(f"set_storage({name}, {_of(m.base)}, {_geometry(s, g)}, {text(m.shift)}, {m.by_data})")
     if m.requires_grad is False:
         s.add(f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)")
 
@@ -172,7 +194,7 @@ def _made(s: _Source, how: Given | Fresh | Alias, k: int, grad: bool) -> str:
     if not isinstance(how, Alias):
         return _of(how)
     if how.geometry is not None:
-        return f"raw_alias({_of(how.base)}, {s.bind('geometry', how.geometry)}, {how.shift!r})"
+        return f"raw_alias({_of(how.base)}, {_geometry(s, how.geometry)}, {text(how.shift)})"
     name = _of(how.base)
     for step in how.steps:
         _step(s, step, k, name, grad)
@@ -180,9 +202,27 @@ def _made(s: _Source, how: Given | Fresh | Alias, k: int, grad: bool) -> str:
     return name
 
 
+def numbers(terms: Sequence[Any]) -> str:
+    """Terms as the source of a tuple."""
+    return f"({''.join(f'{text(x)}, ' for x in terms)})"
+
+
+def _geometry(s: _Source, g: Geometry) -> str:
+    """The geometry in this call."""
+    name = s.bind("geometry", g)
+    if not symbols_in([g.offset, *g.shape, *g.stride]):
+        return name
+    return f"{name}._replace(offset={text(g.offset)}, shape={numbers(g.shape)}, stride={numbers(g.stride)})"
+
+
+def _argument(s: _Source, a: Any) -> str:
+    """An argument of a view op in this call."""
+    return text(a) if symbols_in(a) else s.bind("arg", a)
+
+
 def _step(s: _Source, step: Step, k: int, source: str, grad: bool) -> None:
     kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
-    rest = "".join(f", {s.bind('arg', a)}" for a in step.args)
+    rest = "".join(f", {_argument(s, a)}" for a in step.args)
     item = "" if step.index is None else f"[{step.index}]"
     line = f"m{k} = {s.bind('op', step.op)}({source}{rest}{kwargs}){item}"
     if step.grad is not grad:
@@ -205,11 +245,13 @@ def _built(s: _Source, structure: Structure, made: str) -> str:
             return f"m{index}"
         case Const(value):
             return repr(value) if value is None or type(value) in (int, bool, str) else s.bind("constant", value)
+        case Sized(term):
+            return text(term)
         case ListOf(kind, items) if kind in (tuple, list):
             inside = "".join(f"{_built(s, item, made)}, " for item in items)
             return f"({inside})" if kind is tuple else f"[{inside}]"
         case _:
-            return f"build({s.bind('structure', structure)}, {made}, looked)"
+            return f"build({s.bind('structure', structure)}, {made}, looked, sizes)"
 
 
 def set_table(table: Any, key: Any, value: Any) -> None:

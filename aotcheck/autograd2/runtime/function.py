@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.size import is_static
 from aotcheck.autograd2.partition.default import BackwardGraph
 from aotcheck.autograd2.trace.gate import Event, refuse
 
@@ -34,8 +36,10 @@ class Runner:
     graphs: dict[tuple[bool, ...], BackwardGraph] = field(default_factory=dict)
     compiled: dict[tuple[bool, ...], Callable[..., Any]] = field(default_factory=dict)
 
-    def run(self, saved: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradients for these tangents."""
+    def run(
+        self, saved: Sequence[Tensor], tangents: Sequence[Tensor | None], sizes: Mapping[str, int]
+    ) -> Sequence[Tensor | None]:
+        """The gradients for these tangents; ``sizes`` are the values of the call's symbols."""
         defined = tuple([t is not None for t in tangents])
         graph = self.graphs.get(defined)
         if graph is None:
@@ -48,7 +52,8 @@ class Runner:
         given = [t for t in tangents if t is not None]
         lying = [laid_out(t, g) for t, g in zip(given, graph.backward.geometries, strict=True)]
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            found: Sequence[Tensor | None] = function(*kept, *lying)
+            numbers = [sizes[name] for name in symbols_of(graph.nodes)] if sizes else ()
+            found: Sequence[Tensor | None] = function(*kept, *numbers, *lying)
         return found
 
 
@@ -58,18 +63,29 @@ def laid_out(t: Tensor, g: Geometry) -> Tensor:
         refuse(Event.WRAPPER, f"a gradient is a {type(t).__name__}")
     if t.layout is not torch.strided:
         refuse(Event.SPARSE, "a gradient of a result")
-    lies_so = all(n == 1 or a == b for n, a, b in zip(g.shape, t.stride(), g.stride, strict=True))
+    stride = g.stride if is_static(g.stride) else _dense(t.shape, g.dense_order)
+    lies_so = all(n == 1 or a == b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
     if lies_so and not (t.is_conj() or t.is_neg()):
         return t
-    return torch.empty_strided(g.shape, g.stride, dtype=t.dtype, device=t.device).copy_(t)
+    return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
+
+
+def _dense(shape: Sequence[int], order: Sequence[int] | None) -> tuple[int, ...]:
+    """The strides of a dense tensor whose dimensions have that order in memory."""
+    stride, expected = [1] * len(shape), 1
+    for d in reversed(order or range(len(shape))):
+        stride[d] = expected
+        expected *= max(shape[d], 1)
+    return tuple(stride)
 
 
 class _Attached(torch.autograd.Function):
     """Takes results and saved tensors past autograd, and the inputs to which gradients flow."""
 
     @staticmethod
-    def forward(ctx: Any, runner: Runner, results: Any, saved: Any, *inputs: Tensor) -> Any:
+    def forward(ctx: Any, runner: Runner, results: Any, saved: Any, sizes: Any, *inputs: Tensor) -> Any:
         ctx.set_materialize_grads(False)
+        ctx.sizes = sizes
         ctx.runner = runner
         if saved:
             ctx.save_for_backward(*saved)
@@ -81,14 +97,16 @@ class _Attached(torch.autograd.Function):
             refuse(Event.SECOND)
         runner: Runner = ctx.runner
         saved = ctx.saved_tensors if runner.saved else ()
-        return (None, None, None, *runner.run(saved, tangents))
+        return (None, None, None, None, *runner.run(saved, tangents, ctx.sizes))
 
 
 _apply = _torch.bound_apply(_Attached)
 
 
-def attach(runner: Runner, results: Sequence[Tensor], saved: Sequence[Tensor], inputs: Sequence[Tensor]) -> Any:
-    """``results`` with the history of a component whose backward ``runner`` runs."""
+def attach(
+    runner: Runner, results: Sequence[Tensor], saved: Sequence[Tensor], inputs: Sequence[Tensor], sizes: Any
+) -> Any:
+    """``results`` with the history of a component whose backward ``runner`` runs, with these values of symbols."""
     clean = tuple([r if _torch.base_of(r) is None else r.detach() for r in results])
     kept = {id(r): c for r, c in zip(results, clean, strict=True)}
-    return _apply(runner, clean, tuple([kept.get(id(saved[k]), saved[k]) for k in runner.saved]), *inputs)
+    return _apply(runner, clean, tuple([kept.get(id(saved[k]), saved[k]) for k in runner.saved]), sizes, *inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from dataclasses import dataclass
 from typing import Any
@@ -83,16 +84,36 @@ def _admit(t: Tensor, descriptor: Descriptor) -> None:
 class _Maker:
     """Makes replicas; each storage once."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]]) -> None:
         self.tracer = tracer
+        self.position = {t: k for k, (_, t) in enumerate(tensors)}
+        storages = [_torch.storage_address(_torch.storage_of(t)) for _, t in tensors if t.layout is torch.strided]
+        self.shared = collections.Counter(storages)
         self.storages: dict[int, torch.UntypedStorage] = {}
 
     def plain(self, real: Tensor) -> Replica:
         """Lies as ``real`` does, without history."""
         with _inference(real.is_inference()):
-            replica = make_replica(self._elem(real), real.device, self.tracer)
+            elem = self._symbolic(real, self.position.get(real, -1))
+            replica = make_replica(self._elem(real) if elem is None else elem, real.device, self.tracer)
         replica.aot.is_parameter = isinstance(real, torch.nn.Parameter)
         return replica
+
+    def _symbolic(self, real: Tensor, position: int) -> Tensor | None:
+        """A tensor whose sizes are symbols, if it has memory of its own that it fills."""
+        symbols = self.tracer.symbols
+        if symbols is None:
+            return None
+        lies = geometry_of(real)
+        whole = lies.dense_order is not None and not lies.offset and not (lies.conj or lies.neg)
+        alone = self.shared[_torch.storage_address(_torch.storage_of(real))] == 1
+        fills = _torch.storage_of(real).nbytes() == real.numel() * real.itemsize
+        if not (whole and alone and fills and any((position, d) in symbols.dynamic for d in range(real.dim()))):
+            symbols.fixed(position, real)
+            return None
+        sizes = symbols.sizes(position, real)
+        strides = symbols.strides(position, real, sizes)
+        return torch.empty_strided(sizes, strides, dtype=real.dtype, device=_torch.META)
 
     def _elem(self, real: Tensor) -> Tensor:
         source = _torch.storage_of(real)
@@ -127,7 +148,7 @@ class _Maker:
         shape, dtype = _torch.recorded_gradient(real.grad_fn, real.output_nr)
         if shape != tuple(real.shape) or dtype != real.dtype:
             refuse(Event.HISTORY, "an argument has other data than its history tells of")
-        elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=_torch.META)
+        elem = torch.empty_strided(replica.shape, replica.stride(), dtype=real.dtype, device=_torch.META)
         anchor = make_replica(elem, real.device, self.tracer)
         Tensor.requires_grad_(anchor)
         with torch.enable_grad():
@@ -146,7 +167,7 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
     Args:
         with_bases: whether views are made from their bases inside, so that a write to one is a write to the base.
     """
-    maker = _Maker(tracer)
+    maker = _Maker(tracer, tensors)
     known = {id(t) for _, t in tensors}
     made: dict[int, TracedInput] = {}
     views: list[tuple[Descriptor, Tensor]] = []
@@ -155,7 +176,7 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
     def root(descriptor: Descriptor, t: Tensor) -> None:
         with torch.inference_mode(False):
             replica = maker.root(t)
-        node = tracer.graph.placeholder(geometry_of(t), t.device)
+        node = tracer.graph.placeholder(geometry_of(replica), t.device)
         tracer.table.bind(replica, node)
         traced = _traced(tracer, descriptor, t, replica, node)
         traced.state.source = len(order) if traced.state.source is None else traced.state.source
@@ -203,4 +224,5 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     if replica.requires_grad:
         edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
     state = tracer.table.state(replica)
-    return TracedInput(Input(descriptor, meta_of(t)), t, replica, node, edge, grad_fn, state)
+    meta = meta_of(t)._replace(geometry=geometry_of(replica))
+    return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)

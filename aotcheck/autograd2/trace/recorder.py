@@ -18,6 +18,7 @@ from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import UNSURE, as_eager
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
+from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import View
 from aotcheck.autograd2.trace.where import user_line
 
@@ -39,12 +40,14 @@ class Recorder:
         gradients_wanted: whether the function asked for the gradient of a tensor.
         alive: all replicas that were made.
         keep: tensors whose addresses must not be used again.
+        symbols: those of sizes, if some sizes are no fixed numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, symbols: Symbols | None = None) -> None:
         super().__init__()
+        self.symbols = symbols
         self.graph = Graph()
-        self.table = StorageTable(self.graph)
+        self.table = StorageTable(self.graph, symbols)
         self.alive: list[Replica] = []
         self.keep: list[Any] = []
         self.inside = False
@@ -142,7 +145,10 @@ class Recorder:
         self.inside = True
         try:
             with _torch.meta_kernels():
-                return func(*args, **kwargs)
+                if self.symbols is None:
+                    return func(*args, **kwargs)
+                with _torch.python_dispatcher():
+                    return func(*args, **kwargs)
         except NotImplementedError as error:
             raise UnsupportedError("op without a fake kernel", f"{func}: {error}", user_line()) from error
         finally:
@@ -224,10 +230,15 @@ class Recorder:
     def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
         """A new replica of that geometry that holds ``node``."""
         with _torch.without_modes():
-            elem = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device=_torch.META)
+            shape, stride = self.numbers(geometry.shape), self.numbers(geometry.stride)
+            elem = torch.empty_strided(shape, stride, dtype=geometry.dtype, device=_torch.META)
             made = make_replica(elem, device, self)
         self.table.bind(made, node)
         return made
+
+    def numbers(self, terms: Sequence[Any]) -> list[Any]:
+        """Terms as ints or SymInts."""
+        return list(terms) if self.symbols is None else [self.symbols.number(x) for x in terms]
 
 
 def _is_strided(t: Tensor) -> bool:

@@ -16,6 +16,7 @@ from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, changes, replaced, substituted
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
 from aotcheck.autograd2.trace.mode import Tracer
+from aotcheck.autograd2.trace.symbols import Dynamic, Symbols
 
 __all__ = ["Needs", "Traced", "UserError", "trace"]
 
@@ -27,10 +28,12 @@ class Needs:
     Args:
         bases: views among the inputs are made from their bases inside.
         gradients: ``.grad`` of the inputs are inputs as well.
+        dynamic: dimensions of inputs that are symbols.
     """
 
     bases: bool = False
     gradients: bool = False
+    dynamic: Dynamic = frozenset()
 
 
 class UserError(Exception):
@@ -78,7 +81,7 @@ def trace(
         UnsupportedError: it does what cannot be traced.
         UserError: it raised an error of its own.
     """
-    tracer = Tracer()
+    tracer = Tracer(Symbols(needs.dynamic) if needs.dynamic else None)
     inputs = make_inputs(tracer, bound.tensors, needs.bases)
     replicas: dict[int, Tensor] = {id(i.real): i.replica for i in inputs}
     if needs.gradients:

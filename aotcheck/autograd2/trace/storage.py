@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace import flat as flats
 from aotcheck.autograd2.trace.inverses import inverse
+from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import WINDOW, StorageState, View
 
 __all__ = ["StorageTable"]
@@ -26,15 +28,35 @@ class StorageTable:
     ``flat_inputs`` are placeholders for whole storages of the caller's, with the input that lies there and the dtype.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, symbols: Symbols | None = None) -> None:
         self.graph = graph
+        self.symbols = symbols
+        self.learnt = 0
         self.states: dict[int, StorageState] = {}
         self.flat_inputs: list[tuple[Node, int, torch.dtype]] = []
 
     # -- lookup
 
+    def spelled(self, x: Any) -> Any:
+        """A term, or a geometry, as it is spelled by now: an equality of symbols may have been learnt since."""
+        return x if self.symbols is None else self.symbols.spelled(x)
+
+    def _spell(self) -> None:
+        """Look all views up by how their geometries are spelled by now."""
+        if self.symbols is not None and self.learnt != self.symbols.learnt:
+            self.learnt = self.symbols.learnt
+            for state in self.states.values():
+                state.nbytes = self.spelled(state.nbytes)
+                for view in state.views.values():
+                    view.geometry = self.spelled(view.geometry)
+                for whole in (state.flat, state.lost):
+                    if whole is not None:
+                        whole.geometry = self.spelled(whole.geometry)
+                state.views = {view.geometry: view for view in state.views.values()}
+
     def state(self, t: Tensor) -> StorageState:
         """The state of the storage on which ``t`` lies now."""
+        self._spell()
         storage = _torch.storage_of(t)
         address = _torch.storage_address(storage)
         state = self.states.get(address)

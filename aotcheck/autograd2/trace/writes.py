@@ -40,9 +40,10 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
         tracer.run(func, args, kwargs)
         has = lies
     else:
-        has = geometry_of(tracer.run(info.functional, args, kwargs))
-        if has.shape != lies.shape:
-            raise RuntimeError(f"output with shape {lies.shape} doesn't match the broadcast shape {has.shape}")
+        functional = tracer.run(info.functional, args, kwargs)
+        if functional.shape != target.shape:
+            raise RuntimeError(f"output with shape {target.shape} doesn't match the broadcast shape {functional.shape}")
+        has, lies = geometry_of(functional), geometry_of(target)
     if info.random:
         _write(tracer, target, *_drawn(tracer, func, info, lies, args, kwargs, values, named))
         return target

@@ -1,0 +1,77 @@
+"""What must be equal for two calls to share code: all but numbers, which may be symbols, and the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.frontend.bind import Bound
+
+__all__ = ["Key", "differing_dimensions", "every_dimension", "key_of"]
+
+Key = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""What is never a symbol; and for each tensor its shape, strides, offset and the bytes of its storage."""
+
+
+def key_of(bound: Bound, gradients: bool) -> Key:
+    """The key of a call."""
+    storages: dict[int, int] = {}
+    parts: list[Any] = [tuple(map(_hashable, bound.key)), gradients, *_ambient()]
+    numbers: list[Any] = []
+    tensors = [t for _, t in bound.tensors]
+    known = {t: k for k, t in enumerate(tensors)}
+    bases: dict[Tensor, int] = {}
+    for k, t in enumerate(tensors):
+        if t.layout is not torch.strided or t.is_nested:
+            parts.append((type(t), t.layout))
+            numbers.append(None)
+            continue
+        marks = t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference()
+        parts.append((type(t), t.dim(), t.dtype, t.device, *marks))
+        storage = t.untyped_storage()
+        numbers.append((tuple(t.shape), t.stride(), t.storage_offset(), storage.nbytes()))
+        first, base = storages.setdefault(_torch.storage_address(storage), k), _torch.base_of(t)
+        parts.append(first)
+        if base is not None:
+            parts.append((known.get(base), bases.setdefault(base, k)))
+    return tuple(parts), tuple(numbers)
+
+
+def differing_dimensions(tensors: list[Tensor], numbers: Any, before: Any) -> frozenset[tuple[int, int]]:
+    """Dimensions of tensors, but of parameters, that two calls of one kind have of another size."""
+    found = set()
+    for k, (now, then) in enumerate(zip(numbers, before, strict=True)):
+        if now is not None and then is not None and not isinstance(tensors[k], torch.nn.Parameter):
+            found |= {(k, d) for d, (n, m) in enumerate(zip(now[0], then[0], strict=True)) if n != m}
+    return frozenset(found)
+
+
+def every_dimension(tensors: list[Tensor]) -> frozenset[tuple[int, int]]:
+    """All dimensions of tensors, but of parameters."""
+    return frozenset(
+        (k, d) for k, t in enumerate(tensors) if not isinstance(t, torch.nn.Parameter) for d in range(t.dim())
+    )
+
+
+def _hashable(x: Any) -> Any:
+    try:
+        hash(x)
+    except TypeError:
+        return (type(x), id(x))
+    return x
+
+
+def _ambient() -> tuple[Any, ...]:
+    """Modes that what is computed hangs on."""
+    cast = torch.is_autocast_enabled("cpu")
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        cast and torch.get_autocast_dtype("cpu"),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        str(torch.get_default_device()),
+    )
