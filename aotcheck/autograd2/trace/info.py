@@ -115,7 +115,7 @@ def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any
     if op in _FUNCTIONAL:
         return Kind.IN_PLACE, _FUNCTIONAL[op]
     found = None
-    if op.namespace == "aten" and name.endswith("_") and not name.startswith("__") and written[0] == 0:
+    if op.namespace == "aten" and name.endswith("_") and not name.startswith("__") and written == (0,):
         found = _same_arguments(op, name[:-1])
     if found is not None:
         return Kind.IN_PLACE, found

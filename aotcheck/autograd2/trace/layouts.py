@@ -48,8 +48,10 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
     operands = [a for a in args if type(a) is Replica]
     geometries = [geometry_of(a) for a in operands]
-    if all(g.is_contiguous for g in geometries) or any(type(n) is not int for g in geometries for n in g.shape):
+    if all(g.is_contiguous for g in geometries):
         return out
+    if any(type(n) is not int for g in geometries for n in g.shape):
+        refuse(Event.LAYOUT, f"{func} with symbolic sizes on tensors that do not lie in rows")
     key = (func, tuple(geometry_of(a) if type(a) is Replica else repr(a) for a in args), repr(sorted(kwargs)))
     strides = _known.get(key)
     if strides is None:
