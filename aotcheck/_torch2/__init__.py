@@ -18,7 +18,7 @@ from torch._C._dynamo.guards import TensorGuards
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
@@ -30,6 +30,7 @@ __all__ = [
     "CreationMeta",
     "FakeTensor",
     "FakeTensorMode",
+    "GuardOnDataDependentSymNode",
     "HigherOrderOperator",
     "OpOverload",
     "PythonPrinter",
@@ -80,6 +81,7 @@ __all__ = [
     "storage_of",
     "symbol_named",
     "symbolic_int",
+    "unbacked_int",
     "version_of",
     "view_function",
     "without_modes",
@@ -224,6 +226,13 @@ def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:
     return symbol, env.create_symintnode(symbol, hint=value, source=source)
 
 
+def unbacked_int(env: ShapeEnv) -> Any:
+    """A SymInt of which nothing is known but that it is no less than zero: data decide it."""
+    made = env.create_unbacked_symint()
+    torch._check(made >= 0)
+    return made
+
+
 def symbol_named(env: ShapeEnv, name: str) -> Any:
     """The env's symbol of that name."""
     return next(symbol for symbol in env.var_to_range if str(symbol) == name)
@@ -233,7 +242,8 @@ def symbolic_int(env: ShapeEnv, expression: Any) -> Any:
     """The SymInt of an expression over the env's symbols, or the int that it is known to be."""
     if expression.is_Integer:
         return int(expression)
-    hint = env.size_hint(expression)
+    backed = not any(env.is_unbacked_symint(symbol) for symbol in expression.free_symbols)
+    hint = env.size_hint(expression) if backed else None
     return env.create_symintnode(expression, hint=None if hint is None else int(hint))
 
 

@@ -15,13 +15,12 @@ from aotcheck.autograd2.analyze.effects import more_needs
 from aotcheck.autograd2.config import count
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.signature import BaseOf, Signature
 from aotcheck.autograd2.joint.joint import Component, components, trace_backward
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
-from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward
-from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, emit
+from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, taken_symbols
+from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
 from aotcheck.autograd2.runtime.function import Runner
 from aotcheck.autograd2.trace.replica import disarm, rearm
 from aotcheck.autograd2.trace.run import Needs, Traced, UserError, trace
@@ -155,8 +154,8 @@ def _emit(
     tensors = [t for _, t in traced.bound.tensors]
     reads = {} if symbols is None else {name: (position[tensors[r.tensor]], r.dim) for name, r in symbols.reads.items()}
     modes = Modes(traced.grad_enabled, _records_grad(groups, part))
-    taken = symbols_of(part.forward.nodes)
-    call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, modes, reads, taken)
+    taken = Symbolic(reads, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
+    call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, modes, taken)
     found = {t: k for k, t in enumerate(tensors)}
     sources = []
     for i in traced.inputs:
@@ -164,7 +163,7 @@ def _emit(
             sources.append((next(k for k, t in enumerate(tensors) if _torch.base_of(t) is i.real), True))
         else:
             sources.append((found[i.real], False))
-    fits = None if symbols is None else symbols.fits()[0]
+    fits = symbols.fits()[0] if symbols is not None and symbols.reads else None
     if fits is not None and not fits(tensors):
         raise UnsupportedError("guards that do not hold", "of sizes that are symbols")
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of
@@ -26,7 +28,7 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     for i in traced.inputs:
         if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:
             gradients = _torch.has_gradient(i.replica)
-    return Needs(bases, gradients, needs.dynamic)
+    return replace(needs, bases=bases, gradients=gradients)
 
 
 def _storages(traced: Traced) -> list[StorageState]:

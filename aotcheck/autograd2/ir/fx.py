@@ -16,6 +16,9 @@ from aotcheck.autograd2.ir.size import symbols_in
 __all__ = ["examples", "graph_module", "symbols_of"]
 
 
+NOTHING: Mapping[str, tuple[Node, int | None]] = {}
+
+
 class _Lowering:
     """Arguments of a node as FX has them; a term becomes arithmetic on the placeholders of its symbols, once."""
 
@@ -47,17 +50,26 @@ def symbols_of(nodes: Sequence[Node]) -> list[str]:
 
 
 def graph_module(
-    inputs: Sequence[tuple[str, Node | str]], nodes: Sequence[Node], outputs: Sequence[Node | None], name: str
+    inputs: Sequence[tuple[str, Node | str]],
+    nodes: Sequence[Node],
+    outputs: Sequence[Node | None],
+    name: str,
+    defined: Mapping[str, tuple[Node, int | None]] = NOTHING,
 ) -> fx.GraphModule:
     """A module that takes ``inputs``, by their names, runs ``nodes`` and returns ``outputs`` in a tuple.
 
-    An input is a node, or the name of a symbol, whose value the module is given as an int.
+    An input is a node, or the name of a symbol, whose value the module is given as an int. The values of symbols that
+    nodes define are returned after the outputs.
     """
     graph = fx.Graph()
     at: dict[Node, fx.Node] = {}
     lower = _Lowering(graph, at)
     attributes: dict[str, torch.Tensor] = {}
     found = {str(s): s for n in nodes for a in (*n.args, *n.kwargs.values()) for s in _free_symbols(a)}
+    sizes: dict[Node, list[tuple[str, int | None]]] = {}
+    for symbol, (source, dim) in defined.items():
+        sizes.setdefault(source, []).append((symbol, dim))
+    numbers: dict[str, fx.Node] = {}
     for title, node in inputs:
         if isinstance(node, str):
             lower.symbols[found[node]] = graph.placeholder(title)
@@ -77,7 +89,12 @@ def graph_module(
         if node.sequence >= 0 and node.op is not getitem:
             made.meta["seq_nr"] = node.sequence
         at[node] = made
-    graph.output(tuple([None if n is None else at[n] for n in outputs]))
+        for symbol, dim in sizes.get(node, ()):
+            number = made if dim is None else graph.call_function(torch.ops.aten.sym_size.int, (made, dim))
+            numbers[symbol] = number
+            if symbol in found:
+                lower.symbols[found[symbol]] = number
+    graph.output((*[None if n is None else at[n] for n in outputs], *[numbers[symbol] for symbol in defined]))
     root = torch.nn.Module()
     for title, value in attributes.items():
         root.register_buffer(title, value, persistent=False)

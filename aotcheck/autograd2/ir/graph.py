@@ -81,11 +81,18 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order. ``effects`` always run in the forward graph: random ops, and ops that return nothing."""
+    """Nodes in order.
+
+    Attributes:
+        effects: what always runs in the forward graph: random ops, ops that return nothing, and what defines sizes.
+        defined: symbols whose values data decide, by name: the node that defines it, and of which dimension of its
+            result it is the size; None if the result is a number itself.
+    """
 
     placeholders: list[Node] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     effects: list[Node] = field(default_factory=list)
+    defined: dict[str, tuple[Node, int | None]] = field(default_factory=dict)
 
     def placeholder(self, geometry: Geometry, device: torch.device) -> Node:
         """A new input."""

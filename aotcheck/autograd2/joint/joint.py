@@ -126,14 +126,19 @@ def trace_backward(
         tangents.append(tracer.fresh_at(lies, node, result.node.device))
         nodes.append(node)
         geometries.append(lies)
+    tracer.in_backward = True
     edges = [traced.inputs[k].edge for k in component.inputs]
     with _torch.single_threaded_backward(), torch.autocast("cpu", enabled=False), tracer:
         try:
             found = torch.autograd.grad(tensors, edges, tangents, allow_unused=True, retain_graph=True)
         except UnsupportedError:
             raise
+        except _torch.GuardOnDataDependentSymNode:
+            refuse(Event.DATA, "a backward branches on a size that data decide")
         except RuntimeError as error:
             raise UnsupportedError("backward that eager refuses", str(error)) from error
+        finally:
+            tracer.in_backward = False
     gradients: list[Node | None] = []
     for gradient in found:
         if gradient is not None and type(gradient) is not Replica:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,12 +18,13 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, eq=False)
 class ForwardGraph:
-    """What runs forward: results first, then what is saved."""
+    """What runs forward: results first, then what is saved, then the values of symbols that it defines."""
 
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     results: tuple[Node, ...]
     saved: tuple[Node, ...]
+    defined: Mapping[str, tuple[Node, int | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ def partition(
         for b, (saved, nodes) in zip(backwards, cuts, strict=True)
     )
     kept = tuple(copies[n] for n in needed)
-    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), kept), graphs)
+    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), kept, dict(graph.defined)), graphs)
 
 
 def cut_backward(graph: Graph, full: BackwardGraph, backward: Backward) -> BackwardGraph:

@@ -12,7 +12,7 @@ from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
 
-__all__ = ["Compilers", "compile_backward", "compile_forward", "nop"]
+__all__ = ["Compilers", "compile_backward", "compile_forward", "nop", "taken_symbols"]
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -33,10 +33,15 @@ class Compilers:
 
 def compile_forward(graph: ForwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
     """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
-    inputs: list[Node | str] = [*graph.inputs, *symbols_of(graph.nodes)]
+    inputs: list[Node | str] = [*graph.inputs, *taken_symbols(graph)]
     named = [(f"primals_{k + 1}", n) for k, n in enumerate(inputs)]
-    module = graph_module(named, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward")
+    module = graph_module(named, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward", graph.defined)
     return _compiled(module, compiler, inputs, env)
+
+
+def taken_symbols(graph: ForwardGraph) -> list[str]:
+    """The symbols of which a forward graph is given the values."""
+    return [name for name in symbols_of(graph.nodes) if name not in graph.defined]
 
 
 def compile_backward(graph: BackwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:

@@ -54,6 +54,21 @@ class Modes:
     records_grad: bool = False
 
 
+@dataclass(frozen=True)
+class Symbolic:
+    """Where the values of symbols come from.
+
+    Args:
+        reads: of which input, and which dimension, each symbol is the size.
+        taken: those of which the graph takes the values, in order.
+        defined: those whose values the graph returns last.
+    """
+
+    reads: Mapping[str, tuple[int, int]]
+    taken: tuple[str, ...]
+    defined: tuple[str, ...]
+
+
 @dataclass
 class _Source:
     lines: list[str] = field(default_factory=list)
@@ -75,8 +90,7 @@ def emit(
     attachments: Sequence[Attachment],
     strides: Mapping[int, tuple[Any, ...]],
     modes: Modes,
-    reads: Mapping[str, tuple[int, int]],
-    symbols: Sequence[str],
+    symbolic: Symbolic,
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -86,8 +100,7 @@ def emit(
         attachments: results with a history.
         strides: results that must have other strides than the graph may give them.
         modes: in which the call is made, and the graph runs.
-        reads: of which input, and which dimension, each symbol is the size.
-        symbols: those of which the graph takes the values, in order.
+        symbolic: where the values of symbols come from.
     """
     s = _Source()
     s.names |= {
@@ -103,16 +116,16 @@ def emit(
     for m in effects.moved:
         if m.requires_grad:
             s.add(f"a{m.input}.requires_grad_()")
-    for name, (k, d) in reads.items():
+    for name, (k, d) in symbolic.reads.items():
         s.add(f"{name} = a{k}.size({d})")
-    s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in reads)}}}")
+    s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in symbolic.reads)}}}")
     grad = modes.grad
     detached = ".detach()" if grad and modes.records_grad else ""
     given = [
         f"a{i}{detached}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs
     ]
     results = [f"r{k}" for k in range(signature.results)]
-    given += symbols
+    given += symbolic.taken
     if grad and not modes.records_grad:
         s.add("set_grad(False)")
         s.add("try:")
@@ -121,6 +134,11 @@ def emit(
         s.add("set_grad(True)", 2)
     else:
         s.add(f"out = forward({', '.join(given)})")
+    if symbolic.defined:
+        names = "".join(f"{name}, " for name in symbolic.defined)
+        s.add(f"{names} = out[{-len(symbolic.defined)}:]")
+        s.add(f"sizes.update({', '.join(f'{name}={name}' for name in symbolic.defined)})")
+        s.add(f"out = out[:{-len(symbolic.defined)}]")
     if results:
         s.add(f"{', '.join(results)}, *saved = out" if attachments else f"{', '.join(results)}, = out")
     for k, stride in strides.items():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.trace import writes
+from aotcheck.autograd2.trace import data, writes
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import Kind, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
@@ -47,6 +47,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
                 return _torch.run_composite(func, args, kwargs)
         match info.kind:
             case Kind.PURE:
+                if func is aten.index.Tensor and any(_is_mask(i) for i in args[1]):
+                    args = (args[0], data.without_masks(self, args[1]))
                 return self.pure(func, info, args, kwargs)
             case Kind.IN_PLACE:
                 return writes.in_place(self, func, info, args, kwargs)
@@ -59,7 +61,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
             case Kind.BATCH_NORM:
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.DATA:
-                refuse(Event.DATA, str(func), user_line())
+                return data.run(self, func, args, kwargs)
         return writes.by_copy(self, func, info, args, kwargs)
 
     def _admit(self, arguments: Any) -> None:
@@ -79,3 +81,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if a.layout is not torch.strided:
             refuse(Event.SPARSE, str(a.layout), user_line())
         refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input", user_line())
+
+
+def _is_mask(i: Any) -> bool:
+    return isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8)

@@ -41,6 +41,8 @@ class Recorder:
         alive: all replicas that were made.
         keep: tensors whose addresses must not be used again.
         symbols: those of sizes, if some sizes are no fixed numbers.
+        symbols_wanted: whether data decided a size.
+        in_backward: whether a backward is recorded.
     """
 
     def __init__(self, symbols: Symbols | None = None) -> None:
@@ -52,6 +54,8 @@ class Recorder:
         self.keep: list[Any] = []
         self.inside = False
         self.gradients_wanted = False
+        self.symbols_wanted = False
+        self.in_backward = False
 
     def lift(self, t: Tensor) -> Tensor:
         """A tensor that the function made of Python values, as a constant of the graph."""
@@ -70,10 +74,6 @@ class Recorder:
 
     def pure(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An op that gives new tensors, or views of an argument."""
-        if func is aten.index.Tensor and any(
-            isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1]
-        ):
-            refuse(Event.DATA, "a mask chooses how many elements there are", user_line())
         device = self.device_of(args, kwargs)
         here = kwargs
         if info.takes_device:
@@ -113,6 +113,11 @@ class Recorder:
             if isinstance(a, Tensor) and _torch.storage_address(_torch.storage_of(a)) == address:
                 return a
         return None
+
+    def views_of(self, func: Any, source: Tensor, rest: tuple[Any, ...]) -> Any:
+        """The view that ``func`` makes of a tensor, recorded as an op that the function calls."""
+        args = (source, *rest)
+        return self.views(func, source, args, NO_KWARGS, self.run(func, args, {}))
 
     def views(self, func: Any, source: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         """Results that lie on the memory of ``source``, the op's first argument."""

@@ -14,6 +14,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, changes, replaced, substituted
+from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.symbols import Dynamic, Symbols
@@ -29,11 +30,13 @@ class Needs:
         bases: views among the inputs are made from their bases inside.
         gradients: ``.grad`` of the inputs are inputs as well.
         dynamic: dimensions of inputs that are symbols.
+        symbols: data decide some sizes, for which there must be symbols.
     """
 
     bases: bool = False
     gradients: bool = False
     dynamic: Dynamic = frozenset()
+    symbols: bool = False
 
 
 class UserError(Exception):
@@ -81,7 +84,7 @@ def trace(
         UnsupportedError: it does what cannot be traced.
         UserError: it raised an error of its own.
     """
-    tracer = Tracer(Symbols(needs.dynamic) if needs.dynamic else None)
+    tracer = Tracer(Symbols(needs.dynamic) if needs.dynamic or needs.symbols else None)
     inputs = make_inputs(tracer, bound.tensors, needs.bases)
     replicas: dict[int, Tensor] = {id(i.real): i.replica for i in inputs}
     if needs.gradients:
@@ -98,8 +101,14 @@ def trace(
                 )
                 after = torch.is_grad_enabled()
         except Exception as error:
-            wanted = replace(needs, gradients=needs.gradients or tracer.gradients_wanted)
-            if isinstance(error, UnsupportedError) and wanted == needs:
+            wanted = replace(
+                needs,
+                gradients=needs.gradients or tracer.gradients_wanted,
+                symbols=needs.symbols or tracer.symbols_wanted,
+            )
+            if wanted == needs and isinstance(error, _torch.GuardOnDataDependentSymNode):
+                refuse(Event.DATA, "a branch on a size that data decide")
+            if wanted == needs and isinstance(error, UnsupportedError):
                 raise
             raise UserError(wanted) from error
         found = changes(bound, during)

@@ -1,0 +1,74 @@
+"""Ops whose results have a size that data decide: a new symbol stands for it, which the forward graph returns.
+
+A mask is the same as where it is true. Branches on such sizes, and values of floating point, are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.ir.size import symbols_in, term
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.recorder import Recorder
+from aotcheck.autograd2.trace.replica import make_replica, state_of
+from aotcheck.autograd2.trace.where import user_line
+
+__all__ = ["run"]
+
+aten = torch.ops.aten
+
+
+def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that depends on data.
+
+    Raises:
+        UnsupportedError: it gives what cannot be a symbol.
+    """
+    if func not in (aten.nonzero.default, aten.masked_select.default, aten._local_scalar_dense.default):
+        refuse(Event.DATA, str(func), user_line())
+    if tracer.in_backward:
+        refuse(Event.DATA, f"{func} in a backward", user_line())
+    if func is aten._local_scalar_dense.default and (args[0].is_floating_point() or args[0].dtype is torch.bool):
+        refuse(Event.DATA, f"the value of a {args[0].dtype} tensor", user_line())
+    tracer.symbols_wanted = True
+    if tracer.symbols is None:
+        refuse(Event.DATA, str(func), user_line())
+    node = tracer.call(func, tracer.values(args), tracer.value_of(dict(kwargs)))
+    tracer.graph.effects.append(node)
+    size = _torch.unbacked_int(tracer.symbols.env)
+    (name,) = symbols_in(term(size))
+    if func is aten._local_scalar_dense.default:
+        tracer.graph.defined[name] = (node, None)
+        return size
+    tracer.graph.defined[name] = (node, 0)
+    x: Tensor = args[0]
+    if func is aten.nonzero.default:
+        return _fresh(tracer, node, (size, x.dim()), (1, size), torch.int64, state_of(x).device)
+    return _fresh(tracer, node, (size,), (1,), x.dtype, state_of(x).device)
+
+
+def _fresh(
+    tracer: Recorder, node: Node, shape: tuple[Any, ...], stride: tuple[Any, ...], dtype: torch.dtype, device: Any
+) -> Tensor:
+    with _torch.without_modes():
+        elem = torch.empty_strided(shape, stride, dtype=dtype, device=_torch.META)
+        made = make_replica(elem, device, tracer)
+    tracer.table.bind(made, node)
+    return made
+
+
+def without_masks(tracer: Any, indices: Any) -> Any:
+    """Indices with, for each mask, where it is true."""
+    found: list[Any] = []
+    for i in indices:
+        if isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8):
+            rows = run(tracer, aten.nonzero.default, (i,), {})
+            found += [tracer.views_of(aten.select.int, rows, (1, d)) for d in range(i.dim())]
+        else:
+            found.append(i)
+    return found
