@@ -226,10 +226,11 @@ def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:
     return symbol, env.create_symintnode(symbol, hint=value, source=source)
 
 
-def unbacked_int(env: ShapeEnv) -> Any:
-    """A SymInt of which nothing is known but that it is no less than zero: data decide it."""
+def unbacked_int(env: ShapeEnv, is_size: bool) -> Any:
+    """A SymInt of which nothing is known, as data decide it; but that a size is no less than zero."""
     made = env.create_unbacked_symint()
-    torch._check(made >= 0)
+    if is_size:
+        torch._check(made >= 0)
     return made
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import config, count
-from aotcheck.autograd2.errors import UnsupportedError
+from aotcheck.autograd2.errors import GraphFailedError, InternalError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.guards import Key, differing_dimensions, every_dimension, key_of
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
@@ -67,7 +67,10 @@ class Compiled:
                 except UserError as error:
                     count("eager_after_user_error")
                     return self._original(args, kwargs, error)
-        return found.run(bound)
+        try:
+            return found.run(bound)
+        except GraphFailedError as error:
+            return self._original(args, kwargs, error.__cause__)
 
     def _known(self, bound: Bound) -> Specialization | None:
         """The specialization for a call, if there is one. Those with symbols come second, the newest first."""
@@ -116,9 +119,16 @@ class Compiled:
             return frozenset()
         return before[1] | differing_dimensions(tensors, numbers, before[0])
 
-    def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: UserError) -> Any:
-        """The function raised while it was traced: the original shows the error on the real inputs."""
-        return self.fn(*args, **kwargs)
+    def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException | None) -> Any:
+        """What the original does on the real inputs, as the function raised while it was traced, or its graph did.
+
+        Raises:
+            InternalError: the graph raised, and the original does not.
+        """
+        result = self.fn(*args, **kwargs)
+        if error is not None and not isinstance(error, UserError):
+            raise InternalError(f"a graph raised {error}, where the function does not") from error
+        return result
 
 
 def aot_function(

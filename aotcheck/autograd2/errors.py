@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["InternalError", "UnsupportedError"]
+__all__ = ["GraphFailedError", "InternalError", "UnsupportedError"]
 
 
 class UnsupportedError(RuntimeError):
@@ -21,6 +21,10 @@ class UnsupportedError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[UnsupportedError], tuple[str, str]]:
         return type(self), (self.reason, self.detail)
+
+
+class GraphFailedError(Exception):
+    """A compiled graph raised before it wrote anything: the original then shows the user's error."""
 
 
 class InternalError(RuntimeError):

@@ -153,7 +153,7 @@ def _emit(
     position = {i.real: k for k, i in enumerate(traced.inputs)}
     tensors = [t for _, t in traced.bound.tensors]
     reads = {} if symbols is None else {name: (position[tensors[r.tensor]], r.dim) for name, r in symbols.reads.items()}
-    modes = Modes(traced.grad_enabled, _records_grad(groups, part))
+    modes = Modes(traced.grad_enabled, _records_grad(groups, part), bool(traced.tracer.graph.effects))
     taken = Symbolic(reads, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
     call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, modes, taken)
     found = {t: k for k, t in enumerate(tensors)}

@@ -143,8 +143,8 @@ class Results:
             same = _torch.storage_address(_torch.storage_of(source)) == _torch.storage_address(_torch.storage_of(t))
             if not same or geometry_of(source) != spelled(step.source_geometry):
                 break
-            if stop_at_detach and step.op in _DETACHES and not t.requires_grad:
-                break
+            if step.op in _DETACHES and (stop_at_detach or t.requires_grad):
+                break  # what was detached, and has got a history of its own since, is made as a root is
             steps.insert(0, step)
             t = source
         return steps, t

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.errors import GraphFailedError
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import (
     Alias,
@@ -48,10 +49,12 @@ class Modes:
     Args:
         grad: whether grad mode is on as the call is made.
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
+        draws: whether the graph draws random numbers.
     """
 
     grad: bool
     records_grad: bool = False
+    draws: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ def emit(
         "forward": forward, "attach": attach, "flat_of": flat_of, "no_grad": torch.no_grad, "build": build,
         "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": torch.set_grad_enabled,
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
-        "set_gradient": _torch.set_gradient,
+        "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
+        "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
     s.add("def call(inputs, looked, tables):", 0)
@@ -126,14 +130,19 @@ def emit(
     ]
     results = [f"r{k}" for k in range(signature.results)]
     given += symbolic.taken
+    if modes.draws:
+        s.add("state = get_state()")
     if grad and not modes.records_grad:
         s.add("set_grad(False)")
-        s.add("try:")
-        s.add(f"out = forward({', '.join(given)})", 2)
+    s.add("try:")
+    s.add(f"out = forward({', '.join(given)})", 2)
+    s.add("except Exception as error:")
+    if modes.draws:
+        s.add("set_state(state)", 2)
+    s.add("raise GraphFailedError from error", 2)
+    if grad and not modes.records_grad:
         s.add("finally:")
         s.add("set_grad(True)", 2)
-    else:
-        s.add(f"out = forward({', '.join(given)})")
     if symbolic.defined:
         names = "".join(f"{name}, " for name in symbolic.defined)
         s.add(f"{names} = out[{-len(symbolic.defined)}:]")

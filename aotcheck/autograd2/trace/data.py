@@ -40,7 +40,7 @@ def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         refuse(Event.DATA, str(func), user_line())
     node = tracer.call(func, tracer.values(args), tracer.value_of(dict(kwargs)))
     tracer.graph.effects.append(node)
-    size = _torch.unbacked_int(tracer.symbols.env)
+    size = _torch.unbacked_int(tracer.symbols.env, func is not aten._local_scalar_dense.default)
     (name,) = symbols_in(term(size))
     if func is aten._local_scalar_dense.default:
         tracer.graph.defined[name] = (node, None)

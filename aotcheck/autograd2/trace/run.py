@@ -14,6 +14,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, changes, replaced, substituted
+from aotcheck.autograd2.trace.functions import WithoutLooking
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
 from aotcheck.autograd2.trace.mode import Tracer
@@ -95,7 +96,7 @@ def trace(
     after = grad
     with substituted(bound, replicas) as during, _global_state(), _torch.single_threaded_backward():
         try:
-            with _torch.compiling(), tracer:
+            with _torch.compiling(), WithoutLooking(), tracer:
                 result = fn(
                     *[replaced(a, replicas) for a in args], **{k: replaced(a, replicas) for k, a in kwargs.items()}
                 )
