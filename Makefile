@@ -23,6 +23,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.private_names
+	$(BIN)/python -m tools.module_rules
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

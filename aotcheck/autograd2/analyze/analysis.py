@@ -31,7 +31,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
     """Read off the states of the trace what the call did."""
     results = Results(traced)
     written = data_mutations(traced, results)
-    looked = traced.bound.seen
+    looked = traced.bound.container
     tensors: list[Tensor] = []
 
     def leaf(t: Tensor) -> int:

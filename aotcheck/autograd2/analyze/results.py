@@ -174,12 +174,12 @@ class Results:
 
 
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:
-    return tuple(Step(s.op, s.args, s.kwargs, s.index, s.grad, s.inference) for s in chain)
+    return tuple(s.how for s in chain)
 
 
 def _requires_after(root: Tensor, chain: Sequence[ViewStep]) -> bool:
     """Whether the view that the chain makes of ``root`` requires grad."""
     needs = requires_grad(root)
     for step in chain:
-        needs = needs and step.grad and step.op not in _DETACHES
+        needs = needs and step.how.grad and step.op not in _DETACHES
     return needs

@@ -106,6 +106,10 @@ class Bound:
             self.tensors.append((descriptor, t))
         self.key.append(("tensor", index))
 
+    def container(self, x: Any) -> int | None:
+        """The position among ``containers`` of a list, dict or object that was walked."""
+        return self.seen.get(id(x))
+
     def enter(self, x: Any, path: str) -> bool:
         """Whether a container is met for the first time."""
         index = self.seen.get(id(x))

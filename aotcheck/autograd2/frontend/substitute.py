@@ -25,10 +25,10 @@ GONE: Any = object()
 _PLAIN = (int, float, bool, str, bytes, complex, type(None))
 
 
-def replaced(x: Any, replicas: Mapping[int, Tensor]) -> Any:
+def replaced(x: Any, replicas: Mapping[Tensor, Tensor]) -> Any:
     """``x`` with replicas for tensors, in tuples and sets too; anything else is the same object."""
     if isinstance(x, Tensor):
-        return replicas.get(id(x), x)
+        return replicas.get(x, x)
     if isinstance(x, (tuple, set, frozenset)) and x:
         items = [replaced(y, replicas) for y in x]
         if all(a is b for a, b in zip(items, x, strict=True)):
@@ -65,7 +65,7 @@ def _set_content(table: Any, content: Any) -> None:
         table[:] = content
 
 
-def _with_replicas(content: Any, table: Any, replicas: Mapping[int, Tensor]) -> Any:
+def _with_replicas(content: Any, table: Any, replicas: Mapping[Tensor, Tensor]) -> Any:
     if type(table) is types.CellType:
         return replaced(content, replicas)
     if isinstance(table, (dict, Globals)):
@@ -74,7 +74,7 @@ def _with_replicas(content: Any, table: Any, replicas: Mapping[int, Tensor]) -> 
 
 
 @contextlib.contextmanager
-def substituted(bound: Bound, replicas: Mapping[int, Tensor]) -> Iterator[list[Any]]:
+def substituted(bound: Bound, replicas: Mapping[Tensor, Tensor]) -> Iterator[list[Any]]:
     """Inside, tables hold replicas. Gives what each held at first, for ``changes``."""
     before = [_content(table) for table in bound.tables]
     during = [_with_replicas(content, table, replicas) for content, table in zip(before, bound.tables, strict=True)]

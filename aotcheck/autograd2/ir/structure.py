@@ -111,13 +111,13 @@ Structure = Leaf | Const | Looked | Sized | ListOf | DictOf | ObjectOf | TreeOf
 
 
 def take_apart(
-    x: Any, leaf: Callable[[Tensor], int], looked: Mapping[int, int], refuse: Callable[[str], NoReturn]
+    x: Any, leaf: Callable[[Tensor], int], looked: Callable[[Any], int | None], refuse: Callable[[str], NoReturn]
 ) -> Structure:
     """The structure of ``x``.
 
     Args:
         leaf: the position of a tensor.
-        looked: positions of the caller's containers, by id.
+        looked: the position of a container of the caller's; None of any other.
         refuse: raises for an object that cannot be built again.
     """
 
@@ -128,8 +128,8 @@ def take_apart(
             return Sized(term(x))
         if isinstance(x, (*_PLAIN, type, torch.Size)):
             return Const(x)
-        if id(x) in looked:
-            return Looked(looked[id(x)])
+        if (position := looked(x)) is not None:
+            return Looked(position)
         if isinstance(x, (dict, collections.UserDict)) and type(x) in (
             dict,
             collections.OrderedDict,

@@ -108,5 +108,5 @@ def attach(
 ) -> Any:
     """``results`` with the history of a component whose backward ``runner`` runs, with these values of symbols."""
     clean = tuple([r if _torch.base_of(r) is None else r.detach() for r in results])
-    kept = {id(r): c for r, c in zip(results, clean, strict=True)}
-    return _apply(runner, clean, tuple([kept.get(id(saved[k]), saved[k]) for k in runner.saved]), sizes, *inputs)
+    kept = dict(zip(results, clean, strict=True))
+    return _apply(runner, clean, tuple([kept.get(saved[k], saved[k]) for k in runner.saved]), sizes, *inputs)

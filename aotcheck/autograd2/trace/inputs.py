@@ -168,8 +168,8 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         with_bases: whether views are made from their bases inside, so that a write to one is a write to the base.
     """
     maker = _Maker(tracer, tensors)
-    known = {id(t) for _, t in tensors}
-    made: dict[int, TracedInput] = {}
+    known = {t for _, t in tensors}
+    made: dict[Tensor, TracedInput] = {}
     views: list[tuple[Descriptor, Tensor]] = []
     order: list[TracedInput] = []
 
@@ -180,7 +180,7 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         tracer.table.bind(replica, node)
         traced = _traced(tracer, descriptor, t, replica, node)
         traced.state.source = len(order) if traced.state.source is None else traced.state.source
-        made[id(t)] = traced
+        made[t] = traced
         order.append(traced)
 
     for descriptor, t in tensors:
@@ -189,7 +189,7 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         base = _torch.base_of(t)
         if with_bases and base is not None:
             views.append((descriptor, t))
-            if id(base) not in known and id(base) not in made:
+            if base not in known and base not in made:
                 _admit(base, BaseOf(descriptor))
                 root(BaseOf(descriptor), base)
         else:
@@ -198,18 +198,18 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         for descriptor, t in views:
             replica = _view(t, made)
             traced = _traced(tracer, descriptor, t, replica, None)
-            made[id(t)] = traced
+            made[t] = traced
             order.append(traced)
     return order
 
 
-def _view(t: Tensor, made: dict[int, TracedInput]) -> Replica:
+def _view(t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     """The view ``t`` made again from the replica of its base."""
     base = _torch.base_of(t)
     assert base is not None
     how = _torch.creation_meta(t)
     with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
-        replica: Any = _torch.view_function(t)(made[id(base)].replica)
+        replica: Any = _torch.view_function(t)(made[base].replica)
     if geometry_of(replica) != geometry_of(t):
         refuse(Event.HISTORY, "an argument is a view whose base changed its shape")
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):

@@ -12,6 +12,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
@@ -140,7 +141,7 @@ class Recorder:
                     view.derive(parent, func, rest, known or NO_KWARGS, index)
                     view.parts = parts if many else None
             if r is not source:
-                state_of(r).step = ViewStep(source, func, rest, known, index, *modes, geometry, lies)
+                state_of(r).step = ViewStep(source, Step(func, rest, known, index, *modes), geometry, lies)
         return type(out)(made) if many else made[0]
 
     # -- kernels, nodes and results

@@ -14,7 +14,6 @@ disarmed when the trace is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 __all__ = ["Replica", "TensorState", "ViewStep", "disarm", "make_replica", "rearm", "state_of"]
@@ -47,22 +47,20 @@ class ViewStep:
 
     Args:
         source: that other tensor.
-        op, args, kwargs: what gave it, with the arguments after the source.
-        index: which of several results it is.
-        grad, inference: the modes in which it was made.
+        how: what made it.
         geometry: where it lay then.
         source_geometry: where its source lay then.
     """
 
     source: Tensor
-    op: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    index: int | None
-    grad: bool
-    inference: bool
+    how: Step
     geometry: Geometry
     source_geometry: Geometry
+
+    @property
+    def op(self) -> Any:
+        """The op that made it."""
+        return self.how.op
 
 
 @dataclass

@@ -87,11 +87,11 @@ def trace(
     """
     tracer = Tracer(Symbols(needs.dynamic) if needs.dynamic or needs.symbols else None)
     inputs = make_inputs(tracer, bound.tensors, needs.bases)
-    replicas: dict[int, Tensor] = {id(i.real): i.replica for i in inputs}
+    replicas: dict[Tensor, Tensor] = {i.real: i.replica for i in inputs}
     if needs.gradients:
         for _, t in bound.tensors:
             if t.requires_grad and t.is_leaf and t.grad is not None:
-                replicas[id(t)].grad = replicas[id(t.grad)]
+                replicas[t].grad = replicas[t.grad]
     grad = torch.is_grad_enabled()
     after = grad
     with substituted(bound, replicas) as during, _global_state(), _torch.single_threaded_backward():
