@@ -3,11 +3,13 @@
 from aotcheck.autograd2.api import aot_function, aot_module, compiled_function, compiled_module
 from aotcheck.autograd2.config import Config, Counters, config, counters, patch_config
 from aotcheck.autograd2.errors import InternalError, UnsupportedError
+from aotcheck.autograd2.explain import Explanation, explain
 from aotcheck.autograd2.runtime.compile import nop
 
 __all__ = [
     "Config",
     "Counters",
+    "Explanation",
     "InternalError",
     "UnsupportedError",
     "aot_function",
@@ -16,6 +18,7 @@ __all__ = [
     "compiled_module",
     "config",
     "counters",
+    "explain",
     "nop",
     "patch_config",
 ]

@@ -58,19 +58,33 @@ class Compiled:
             if foreign == "saved-tensor hooks":
                 refuse(Event.FOREIGN, foreign)
             return self.fn(*args, **kwargs)
-        bound = self.bind(args, kwargs, self.gradients)
-        found = self._known(bound)
-        if found is None:
-            with _lock:
-                try:
-                    found, bound = self._compile(args, kwargs)
-                except UserError as error:
-                    count("eager_after_user_error")
-                    return self._original(args, kwargs, error)
+        try:
+            found, bound = self.specialized(args, kwargs)
+        except UserError as error:
+            count("eager_after_user_error")
+            return self._original(args, kwargs, error)
         try:
             return found.run(bound)
         except GraphFailedError as error:
             return self._original(args, kwargs, error.__cause__)
+
+    def specialized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
+        """The specialization for a call, made if there is none yet, and what the call brings.
+
+        Raises:
+            UnsupportedError: the function does what is refused.
+            UserError: it raised an error of its own while it was traced.
+        """
+        bound = self.bind(args, kwargs, self.gradients)
+        found = self._known(bound)
+        if found is not None:
+            return found, bound
+        with _lock:
+            return self._compile(args, kwargs)
+
+    def specializations(self) -> list[Specialization]:
+        """All that are kept: those for fixed sizes, the oldest first, then those with symbols, the newest first."""
+        return [*self.known.values(), *(s for kind in self.symbolic.values() for s in kind)]
 
     def _known(self, bound: Bound) -> Specialization | None:
         """The specialization for a call, if there is one. Those with symbols come second, the newest first."""
@@ -170,6 +184,8 @@ def aot_module(mod: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     compiled = aot_function(mod, *args, **kwargs)
 
     class AOTModule(nn.Module):
+        aotcheck = vars(compiled)["aotcheck"]  # for explain
+
         def __init__(self) -> None:
             super().__init__()
             self.orig_module = mod

@@ -40,6 +40,7 @@ class Specialization:
         partition: the graphs.
         sources: where inputs are found: a tensor of ``bind``, by position, and whether it is that one's base.
         fits: of code for sizes that are symbols, whether the tensors of a call fit; None for fixed sizes.
+        guards: what ``fits`` asks, as Python source over the tensors of ``bind``, ``t0``, ``t1`` …, and symbols.
     """
 
     signature: Signature
@@ -48,6 +49,7 @@ class Specialization:
     partition: Partition
     sources: tuple[tuple[int, bool], ...]
     fits: Callable[[Sequence[Tensor]], bool] | None = None
+    guards: tuple[str, ...] = ()
 
     def run(self, bound: Bound) -> Any:
         """The result of the call that brings ``bound``."""
@@ -163,10 +165,10 @@ def _emit(
             sources.append((next(k for k, t in enumerate(tensors) if _torch.base_of(t) is i.real), True))
         else:
             sources.append((found[i.real], False))
-    fits = symbols.fits()[0] if symbols is not None and symbols.reads else None
+    fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits()[0], symbols.guards())
     if fits is not None and not fits(tensors):
         raise UnsupportedError("guards that do not hold", "of sizes that are symbols")
-    return Specialization(analysis.signature, call, source, part, tuple(sources), fits)
+    return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
 
 
 def _records_grad(groups: Sequence[Component], part: Partition) -> bool:

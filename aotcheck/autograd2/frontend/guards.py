@@ -9,8 +9,9 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.ir.meta import geometry_of
 
-__all__ = ["Key", "differing_dimensions", "every_dimension", "key_of"]
+__all__ = ["Key", "differing_dimensions", "every_dimension", "key_of", "words_of"]
 
 Key = tuple[tuple[Any, ...], tuple[Any, ...]]
 """What is never a symbol; and for each tensor its shape, strides, offset and the bytes of its storage."""
@@ -75,3 +76,28 @@ def _ambient() -> tuple[Any, ...]:
         torch.are_deterministic_algorithms_enabled(),
         str(torch.get_default_device()),
     )
+
+
+def words_of(bound: Bound, gradients: bool) -> list[str]:
+    """The key of a call in words, a line each. Sizes are those of the call."""
+    grad, inference, cast, dtype, deterministic, device = _ambient()
+    modes = [f"grad mode {'on' if grad else 'off'}", *(["inference mode"] if inference else [])]
+    modes += ([f"autocast to {cast}"] if cast else []) + (["deterministic algorithms"] if deterministic else [])
+    lines = [", ".join([*modes, f"default dtype {dtype}", f"default device {device}"])]
+    first: dict[int, str] = {}
+    names = {t: str(descriptor) for descriptor, t in bound.tensors}
+    for t, name in names.items():
+        if t.layout is not torch.strided or t.is_nested:
+            lines.append(f"{name}: {type(t).__name__} of layout {t.layout}")
+            continue
+        leaf = () if t.is_leaf else ("with a grad_fn",)
+        marks = [*(["requires grad"] if t.requires_grad else []), *leaf, *(["inference"] if t.is_inference() else [])]
+        said = ", ".join([f"{type(t).__name__} {geometry_of(t)} on {t.device}", *marks])
+        owner = first.setdefault(_torch.storage_address(t.untyped_storage()), name)
+        base = _torch.base_of(t)
+        said += f", on the storage of {owner}" if owner != name else ""
+        said += "" if base is None else f", a view of {names.get(base, 'a tensor that is no input')}"
+        lines.append(f"{name}: {said}")
+    plain = [repr(x[1]) for x in bound.key if type(x) is tuple and len(x) == 2 and type(x[1]) is x[0]]
+    lines += [f"values: {', '.join(plain)}"] if plain else []
+    return [*lines, *(["the .grad of leaves are inputs"] if gradients else [])]

@@ -99,6 +99,11 @@ class TensorMeta(NamedTuple):
     requires_grad: bool
     is_leaf: bool
 
+    def __str__(self) -> str:
+        autograd = ["requires grad"] if self.requires_grad else []
+        autograd += [] if self.is_leaf else ["with a grad_fn"]
+        return ", ".join([f"{self.geometry} on {self.device}", *autograd])
+
 
 _offset, _is_neg = Tensor.storage_offset, Tensor.is_neg
 

@@ -41,12 +41,18 @@ class Arg:
 
     path: str
 
+    def __str__(self) -> str:
+        return self.path
+
 
 @dataclass(frozen=True)
 class Param:
     """A parameter of a module, by its qualified name."""
 
     fqn: str
+
+    def __str__(self) -> str:
+        return f"parameter {self.fqn}"
 
 
 @dataclass(frozen=True)
@@ -55,12 +61,18 @@ class Buffer:
 
     fqn: str
 
+    def __str__(self) -> str:
+        return f"buffer {self.fqn}"
+
 
 @dataclass(frozen=True)
 class Captured:
     """A tensor in a closure, a default or a global that the function names."""
 
     name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,9 @@ class GradOf:
 
     of: Descriptor
 
+    def __str__(self) -> str:
+        return f"the .grad of {self.of}"
+
 
 @dataclass(frozen=True)
 class BaseOf:
@@ -76,12 +91,18 @@ class BaseOf:
 
     of: Descriptor
 
+    def __str__(self) -> str:
+        return f"the base of {self.of}"
+
 
 @dataclass(frozen=True)
 class Storage:
     """The whole storage of an input in one dimension."""
 
     of: Descriptor
+
+    def __str__(self) -> str:
+        return f"the storage of {self.of}"
 
 
 Descriptor = Arg | Param | Buffer | Captured | GradOf | BaseOf | Storage
@@ -93,6 +114,9 @@ class Input:
 
     descriptor: Descriptor
     meta: TensorMeta
+
+    def __str__(self) -> str:
+        return f"{self.descriptor}, {self.meta}"
 
 
 @dataclass(frozen=True)
@@ -111,6 +135,12 @@ class Step:
     grad: bool
     inference: bool = False
 
+    def __str__(self) -> str:
+        given = ["_", *map(str, self.args), *(f"{k}={v}" for k, v in self.kwargs.items())]
+        item = "" if self.index is None else f"[{self.index}]"
+        mode = "inference mode" if self.inference else f"{'enable' if self.grad else 'no'}_grad"
+        return f"{self.op}({', '.join(given)}){item} under {mode}"
+
 
 @dataclass(frozen=True)
 class Given:
@@ -118,12 +148,18 @@ class Given:
 
     input: int
 
+    def __str__(self) -> str:
+        return f"a{self.input}"
+
 
 @dataclass(frozen=True)
 class Fresh:
     """The graph's result at ``index``."""
 
     index: int
+
+    def __str__(self) -> str:
+        return f"r{self.index}"
 
 
 @dataclass(frozen=True)
@@ -142,12 +178,20 @@ class Alias:
     geometry: Geometry | None = None
     shift: Size | None = None
 
+    def __str__(self) -> str:
+        if self.geometry is not None:
+            return f"{self.geometry} on the storage of {self.base}, without history"
+        return " then ".join([f"{self.base}", *map(str, self.steps)])
+
 
 @dataclass(frozen=True)
 class Made:
     """The tensor at that position among ``Signature.made``."""
 
     index: int
+
+    def __str__(self) -> str:
+        return f"m{self.index}"
 
 
 _NOTHING = Const(None)
@@ -176,6 +220,10 @@ class Written:
     kind: Mutation
     flat: bool = False
 
+    def __str__(self) -> str:
+        whole = "the storage of " if self.flat else ""
+        return f"written: {whole}a{self.input} = r{self.result}, {self.kind.value}"
+
 
 @dataclass(frozen=True)
 class MetadataMutation:
@@ -200,6 +248,15 @@ class MetadataMutation:
     by_data: bool = False
     shift: Size | None = None
 
+    def __str__(self) -> str:
+        said = [f"moved: a{self.input}"]
+        said += [] if self.nbytes is None else [f"its storage has {self.nbytes} bytes"]
+        said += [] if self.geometry is None else [f"is {self.geometry}"]
+        said += [] if self.base is None else [f"lies on the storage of {self.base}"]
+        said += [] if self.requires_grad is None else [f"requires_grad is {self.requires_grad}"]
+        said += ["its history is gone"] if self.detached else []
+        return ", ".join(said)
+
 
 @dataclass(frozen=True, eq=False)
 class Assign:
@@ -214,6 +271,11 @@ class Assign:
     table: int
     key: Structure
     value: Structure | None
+
+    def said(self, table: str) -> str:
+        """The assignment in words, of a table of that name."""
+        where = table if isinstance(self.key, Const) and self.key.value is None else f"{table}[{self.key}]"
+        return f"deleted: {where}" if self.value is None else f"assigned: {where} = {self.value}"
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,18 @@ class Leaf:
 
     index: int
 
+    def __str__(self) -> str:
+        return f"m{self.index}"
+
 
 @dataclass(frozen=True, eq=False)
 class Const:
     """A value that is the same in each call."""
 
     value: Any
+
+    def __str__(self) -> str:
+        return repr(self.value)
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,18 @@ class Looked:
 
     index: int
 
+    def __str__(self) -> str:
+        return f"looked[{self.index}]"
+
 
 @dataclass(frozen=True)
 class Sized:
     """A number that is computed from sizes of the call."""
 
     term: Size
+
+    def __str__(self) -> str:
+        return text(self.term)
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,13 @@ class ListOf:
 
     kind: type
     items: tuple[Structure, ...]
+
+    def __str__(self) -> str:
+        inside = ", ".join(map(str, self.items))
+        if self.kind is list:
+            return f"[{inside}]"
+        tail = "," if len(self.items) == 1 else ""
+        return f"({inside}{tail})" if self.kind is tuple else f"{self.kind.__name__}({inside})"
 
 
 @dataclass(frozen=True)
@@ -89,6 +108,10 @@ class DictOf:
     items: tuple[Structure, ...]
     default: Any = None
 
+    def __str__(self) -> str:
+        inside = ", ".join(f"{k}: {v}" for k, v in zip(self.keys, self.items, strict=True))
+        return f"{{{inside}}}" if self.kind is dict else f"{self.kind.__name__}({{{inside}}})"
+
 
 @dataclass(frozen=True)
 class ObjectOf:
@@ -98,6 +121,10 @@ class ObjectOf:
     names: tuple[str, ...]
     items: tuple[Structure, ...]
 
+    def __str__(self) -> str:
+        inside = ", ".join(f"{n}={v}" for n, v in zip(self.names, self.items, strict=True))
+        return f"{self.kind.__name__}({inside})"
+
 
 @dataclass(frozen=True, eq=False)
 class TreeOf:
@@ -105,6 +132,9 @@ class TreeOf:
 
     spec: Any
     items: tuple[Structure, ...]
+
+    def __str__(self) -> str:
+        return f"{getattr(self.spec.type, '__name__', 'tree')}({', '.join(map(str, self.items))})"
 
 
 Structure = Leaf | Const | Looked | Sized | ListOf | DictOf | ObjectOf | TreeOf
@@ -122,38 +152,38 @@ def take_apart(
     """
 
     def go(x: Any) -> Structure:
-        if isinstance(x, Tensor):
-            return Leaf(leaf(x))
-        if type(x) in SYMBOLIC:
-            return Sized(term(x))
-        if isinstance(x, (*_PLAIN, type, torch.Size)):
-            return Const(x)
-        if (position := looked(x)) is not None:
-            return Looked(position)
-        if isinstance(x, (dict, collections.UserDict)) and type(x) in (
-            dict,
-            collections.OrderedDict,
-            collections.defaultdict,
-        ):
-            default = x.default_factory if isinstance(x, collections.defaultdict) else None
-            return DictOf(type(x), tuple(map(go, x)), tuple(map(go, x.values())), default)
-        if isinstance(x, (list, tuple, set, frozenset)) and (
-            type(x) in (list, tuple, set, frozenset) or hasattr(x, "_fields")
-        ):
-            return ListOf(type(x), tuple(map(go, x)))
-        if _torch.is_tree_node(type(x)):
-            children, spec = _torch.one_level(x)
-            return TreeOf(spec, tuple(map(go, children)))
-        if callable(x) and not hasattr(x, "__dict__"):
-            return Const(x)
-        attributes = getattr(x, "__dict__", None)
-        if attributes is None or type(x).__module__ in ("builtins", "types"):
-            return Const(x) if attributes is None or not attributes else refuse(type(x).__name__)
-        if type(x).__module__.startswith("torch."):
-            return refuse(type(x).__name__)
-        return ObjectOf(type(x), tuple(attributes), tuple(map(go, attributes.values())))
+        return take_apart(x, leaf, looked, refuse)
 
-    return go(x)
+    if isinstance(x, Tensor):
+        return Leaf(leaf(x))
+    if type(x) in SYMBOLIC:
+        return Sized(term(x))
+    if isinstance(x, (*_PLAIN, type, torch.Size)):
+        return Const(x)
+    if (position := looked(x)) is not None:
+        return Looked(position)
+    if isinstance(x, (dict, collections.UserDict)) and type(x) in (
+        dict,
+        collections.OrderedDict,
+        collections.defaultdict,
+    ):
+        default = x.default_factory if isinstance(x, collections.defaultdict) else None
+        return DictOf(type(x), tuple(map(go, x)), tuple(map(go, x.values())), default)
+    if isinstance(x, (list, tuple, set, frozenset)) and (
+        type(x) in (list, tuple, set, frozenset) or hasattr(x, "_fields")
+    ):
+        return ListOf(type(x), tuple(map(go, x)))
+    if _torch.is_tree_node(type(x)):
+        children, spec = _torch.one_level(x)
+        return TreeOf(spec, tuple(map(go, children)))
+    if callable(x) and not hasattr(x, "__dict__"):
+        return Const(x)
+    attributes = getattr(x, "__dict__", None)
+    if attributes is None or type(x).__module__ in ("builtins", "types"):
+        return Const(x) if attributes is None or not attributes else refuse(type(x).__name__)
+    if type(x).__module__.startswith("torch."):
+        return refuse(type(x).__name__)
+    return ObjectOf(type(x), tuple(attributes), tuple(map(go, attributes.values())))
 
 
 def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], sizes: Mapping[str, int]) -> Any:

@@ -12,7 +12,15 @@ from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
 
-__all__ = ["Compilers", "compile_backward", "compile_forward", "nop", "taken_symbols"]
+__all__ = [
+    "Compilers",
+    "backward_module",
+    "compile_backward",
+    "compile_forward",
+    "forward_module",
+    "nop",
+    "taken_symbols",
+]
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -33,10 +41,15 @@ class Compilers:
 
 def compile_forward(graph: ForwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
     """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
+    return _compiled(*forward_module(graph), compiler, env)
+
+
+def forward_module(graph: ForwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
+    """A forward graph as compilers get it, and what it takes."""
     inputs: list[Node | str] = [*graph.inputs, *taken_symbols(graph)]
     named = [(f"primals_{k + 1}", n) for k, n in enumerate(inputs)]
-    module = graph_module(named, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward", graph.defined)
-    return _compiled(module, compiler, inputs, env)
+    results = (*graph.results, *graph.saved)
+    return graph_module(named, graph.nodes, results, "aotcheck_forward", graph.defined), inputs
 
 
 def taken_symbols(graph: ForwardGraph) -> list[str]:
@@ -46,16 +59,20 @@ def taken_symbols(graph: ForwardGraph) -> list[str]:
 
 def compile_backward(graph: BackwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
     """What computes gradients, taking saved tensors, then symbols, then tangents."""
+    return _compiled(*backward_module(graph), compiler, env)
+
+
+def backward_module(graph: BackwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
+    """A backward graph as compilers get it, and what it takes."""
     count, symbols = len(graph.saved), symbols_of(graph.nodes)
     inputs: list[Node | str] = [*graph.inputs[:count], *symbols, *graph.inputs[count:]]
     names = [f"saved_{k + 1}" for k in range(count + len(symbols))]
     names += [f"tangents_{k + 1}" for k in range(len(graph.inputs) - count)]
     named = list(zip(names, inputs, strict=True))
-    module = graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward")
-    return _compiled(module, compiler, inputs, env)
+    return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward"), inputs
 
 
-def _compiled(module: fx.GraphModule, compiler: Compiler, inputs: Sequence[Node | str], env: Any) -> Callable[..., Any]:
+def _compiled(module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, env: Any) -> Callable[..., Any]:
     if compiler is nop:
         forward: Callable[..., Any] = module.forward
         return forward

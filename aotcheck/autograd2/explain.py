@@ -1,0 +1,140 @@
+"""explain: every stage of one specialization as text, each with the pass that made it."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+from aotcheck.autograd2.api import Compiled
+from aotcheck.autograd2.frontend.bind import Bound, Globals
+from aotcheck.autograd2.frontend.guards import words_of
+from aotcheck.autograd2.ir.signature import Signature
+from aotcheck.autograd2.runtime.compile import backward_module, forward_module
+from aotcheck.autograd2.trace.run import UserError
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was made for one call, as text; ``str`` of it shows all.
+
+    Args:
+        specialization: which of the function's, and of what kind.
+        key: what a call must be like to use it, a line each.
+        signature: what a call does beside computing, a line each. ``a0`` is an input, ``r0`` a result of the forward
+            graph, ``m0`` a tensor made of these.
+        forward: the forward graph as Python, under the user's lines.
+        backwards: the graph of each component's backward, for tangents of all its results.
+        call: the generated source that runs at each call.
+    """
+
+    specialization: str
+    key: tuple[str, ...]
+    signature: tuple[str, ...]
+    forward: str
+    backwards: tuple[str, ...]
+    call: str
+
+    def __str__(self) -> str:
+        parts = [
+            (f"bind: {self.specialization}, for calls with", "\n".join(self.key)),
+            ("analyze: the signature", "\n".join(self.signature)),
+            ("trace, partition: the forward graph", self.forward),
+            *((f"joint, partition: the graph of backward {k}", b) for k, b in enumerate(self.backwards)),
+            ("emit: the call", self.call),
+        ]
+        return "\n\n".join(f"# {title}\n{text.rstrip()}" for title, text in parts) + "\n"
+
+
+def explain(compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """What runs when ``compiled`` is called so. Compiles where that call would; the function does not run otherwise.
+
+    Args:
+        compiled: what ``aot_function`` or ``aot_module`` gave.
+
+    Raises:
+        TypeError: ``compiled`` is something else.
+        UnsupportedError: the call is refused.
+    """
+    owner = getattr(compiled, "aotcheck", None)
+    if not isinstance(owner, Compiled):
+        raise TypeError(f"explain takes what aot_function or aot_module gave, not {compiled!r}")
+    try:
+        made, bound = owner.specialized(args, kwargs)
+    except UserError as error:
+        raise error.__cause__ or error from None
+    every = owner.specializations()
+    position = next(k for k, s in enumerate(every) if s is made)
+    sizes = "of fixed sizes" if made.fits is None else "with sizes that are symbols"
+    key = [*words_of(bound, owner.gradients), *made.guards]
+    part = made.partition
+    backwards = tuple(_python(backward_module(b)[0], "backward") for b in part.backwards)
+    forward = _python(forward_module(part.forward)[0], "forward")
+    said = f"specialization {position + 1} of {len(every)}, {sizes}"
+    return Explanation(said, tuple(key), tuple(_signature(made.signature, bound)), forward, backwards, made.source)
+
+
+def _python(module: fx.GraphModule, name: str) -> str:
+    """The graph as a function of its inputs and of ``self``, which has its constants."""
+    where = {n.name: n.meta.get("stack_trace", "") for n in module.graph.nodes}
+    lines, last = [], ""
+    for line in module.graph.python_code("self").src.strip().splitlines():
+        line = re.sub(r";(  \w+ =)*  ?(\w+ = )+None$", "", line)
+        said = where.get(line.split("=")[0].split(":")[0].strip(), "")
+        if said and said != last:
+            lines.append(f"    # {_of_user(said)}")
+            last = said
+        lines.append(line.replace("def forward(", f"def {name}(").rstrip())
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def _of_user(said: str) -> str:
+    found = re.search(r'File "(.*)", line (\d+), in (.*)', said)
+    if found is None:
+        return said.strip()
+    file, line, function = found.groups()
+    code = linecache.getline(file, int(line)).strip()
+    return f"{file.rpartition('/')[2]}:{line} in {function}" + (f": {code}" if code else "")
+
+
+def _signature(signature: Signature, bound: Bound) -> list[str]:
+    effects = signature.effects
+    names = [_table(bound, t) for t in bound.tables]
+    lines = [f"input a{k}: {i}" for k, i in enumerate(signature.inputs)]
+    lines += [str(w) for w in effects.written]
+    lines += [str(m) for m in effects.moved]
+    lines += [f"m{k} = {how}" for k, how in enumerate(signature.made)]
+    lines += [a.said(names[a.table]) for a in effects.assigned]
+    lines += [f"a{k}.grad = {value}" for k, value in effects.gradients]
+    if effects.grad_mode is not None:
+        lines.append(f"grad mode is {'on' if effects.grad_mode else 'off'} afterwards")
+    lines.append(f"returned: {signature.output}")
+    said = "\n".join(lines)
+    return [*lines, *(f"looked[{k}] is {name}" for k, name in enumerate(bound.names) if f"looked[{k}]" in said)]
+
+
+def _table(bound: Bound, table: Any) -> str:
+    """A dict, list or cell that a call assigns to, as the user names it."""
+    if isinstance(table, Globals):
+        return "globals"
+    for x, name in zip(bound.containers, bound.names, strict=True):
+        if x is table:
+            return name
+        if isinstance(x, types.FunctionType):
+            cells = zip(x.__code__.co_freevars, x.__closure__ or (), strict=True)
+            if (found := next((n for n, cell in cells if cell is table), None)) is not None:
+                return found
+        elif table is getattr(x, "__dict__", None):
+            return f"{name}.__dict__"
+        elif isinstance(x, nn.Module):
+            of = next((n for n in ("_parameters", "_buffers", "_modules") if x.__dict__[n] is table), None)
+            if of is not None:
+                return f"{name}.{of}"
+    return "a table"
