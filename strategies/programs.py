@@ -90,6 +90,12 @@ _STEERED = 60
 _ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 _ATTENDS = 12
 """Of programs that may round and hold ops of networks: how many end with attention under a mask."""
+_LOSSES = tuple(f"torch.nn.functional.{name}" for name in ("cross_entropy", "nll_loss", "l1_loss", "huber_loss"))
+_HAS_LOSS = 12
+"""Of the same programs: how many end with a loss."""
+_REORDERS = 4
+_MOVES = 4
+"""Of programs: how many end with the rows of a tensor in reverse order, with one row of a tensor copied to another."""
 _READS_NUMBER = 60
 """Of programs with an argument that is a Python number: how many end with an op that reads the number."""
 _NESTED = 10
@@ -215,12 +221,47 @@ class _Drawer:
 
     def close_with(self, groups: Collection[Group]) -> None:
         """Draw last, since the last result is always returned, what seldom shows in a result otherwise."""
-        attends = self.inexact and Group.NN in groups and self.state.selection.allows(_ATTENTION)
-        if attends and self.choose.chance(_ATTENDS):
+        networks, allows = self.inexact and Group.NN in groups, self.state.selection.allows
+        if networks and allows(_ATTENTION) and self.choose.chance(_ATTENDS):
             masked = [op for op in find(_ATTENTION) if op.params[0].kind is Kind.SEQUENCE]
             self.statement(self.choose.one(masked), late=False)
+        losses = [path for path in _LOSSES if allows(path)]
+        if networks and losses and self.choose.chance(_HAS_LOSS):
+            self.statement(find(self.choose.one(losses))[0], late=False)
+        if Group.GATHER in groups and allows("getitem") and self.choose.chance(_REORDERS):
+            self.reorder_rows()
+        if Group.INPLACE in groups and allows("Tensor.copy_") and self.choose.chance(_MOVES):
+            self.move_row()
         if self.profile.inside > 0 and self.choose.chance(_READS_NUMBER):
             self.read_number()
+
+    def reorder_rows(self) -> None:
+        """Take the rows of a tensor by an index tensor that is not sorted."""
+        state = self.state
+        tall = [(name, len(t)) for name, t in state.tensors() if t.dim() and t.numel() and len(t) > 1]
+        if not tall:
+            return
+        name, rows = self.choose.one(tall)
+        order = ListExpr(tuple(Literal(i) for i in reversed(range(min(rows, 3)))))
+        made = OpCall(state.fresh(), "torch.tensor", (order,), (("device", state.device()),))
+        if state.attempt(made, find(made.path)[0], needed=True) is Outcome.DONE:
+            index = Ref(made.targets[0])
+            state.attempt(OpCall(state.fresh(), "getitem", (Ref(name), index)), find("getitem")[0])
+
+    def move_row(self) -> None:
+        """Copy a row of a tensor to another row of it: both are views of one storage."""
+        state = self.state
+        tall = [name for name, t in state.tensors() if t.dim() and t.numel() and len(t) > 1]
+        if not tall:
+            return
+        name, views = self.choose.one(tall), []
+        for row in (-1, 0):
+            view = OpCall(state.fresh(), "getitem", (Ref(name), Literal(row)))
+            if state.attempt(view, find("getitem")[0]) is not Outcome.DONE:
+                return
+            views.append(Ref(view.targets[0]))
+        source, written = views
+        state.attempt(OpCall(None, "Tensor.copy_", (written, source)), find("Tensor.copy_")[0])
 
     def read_number(self) -> None:
         """Compute with an argument that is a Python number, which may be another one in a later call."""

@@ -185,7 +185,8 @@ def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
             return None  # a list or a dict
         if copied:
             named = {f"copy{i}": a.name for i, a in enumerate(call.args[1:]) if isinstance(a, Ref)}
-            env.update({copy: env[name].clone() for copy, name in named.items() if torch.is_tensor(env[name])})
+            with torch.no_grad():  # values alone count, and a bool tensor that has a history cannot be cloned with it
+                env.update({copy: env[name].clone() for copy, name in named.items() if torch.is_tensor(env[name])})
             names = {name: copy for copy, name in named.items() if copy in env}
             rest = (Ref(names.get(a.name, a.name)) if isinstance(a, Ref) else a for a in call.args[1:])
             call = replace(call, args=(call.args[0], *rest))
