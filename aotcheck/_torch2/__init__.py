@@ -25,6 +25,8 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
+    "ITS_BASE",
+    "ITS_STORAGE",
     "META",
     "PRIM_DEVICE",
     "CreationMeta",
@@ -287,6 +289,9 @@ def expression_of(x: Any) -> Any:
 
 
 # -- storages
+
+ITS_BASE, ITS_STORAGE = "._base", ".untyped_storage()._cdata"
+"""What generated code writes after a tensor to ask of what it is a view, and which storage it lies on."""
 
 storage_of = Tensor.untyped_storage
 storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__

@@ -14,6 +14,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import config, count
 from aotcheck.autograd2.errors import GraphFailedError, InternalError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
+from aotcheck.autograd2.frontend.fast import Fast, fast_check
 from aotcheck.autograd2.frontend.guards import Key, differing_dimensions, every_dimension, key_of
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
 from aotcheck.autograd2.specialize import Specialization, specialize
@@ -42,6 +43,8 @@ class Compiled:
         self.symbolic: dict[Any, list[Specialization]] = {}
         self.met: dict[Any, tuple[Any, Dynamic]] = {}
         self.gradients = False
+        self.fast: Fast | None = None
+        self.usual: Specialization | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function does with these arguments."""
@@ -58,11 +61,19 @@ class Compiled:
             if foreign == "saved-tensor hooks":
                 refuse(Event.FOREIGN, foreign)
             return self.fn(*args, **kwargs)
+        fast, usual = self.fast, self.usual
+        if fast is not None and usual is not None and not kwargs and fast.fits(args):
+            try:
+                return usual.run_on(fast.tensors_of(args), fast.bound)
+            except GraphFailedError as error:
+                return self._original(args, kwargs, error.__cause__)
         try:
             found, bound = self.specialized(args, kwargs)
         except UserError as error:
             count("eager_after_user_error")
             return self._original(args, kwargs, error)
+        if not kwargs and found.fits is None and not self.gradients:
+            self.fast, self.usual = fast_check(bound, args), found
         try:
             return found.run(bound)
         except GraphFailedError as error:

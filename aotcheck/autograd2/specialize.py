@@ -53,9 +53,12 @@ class Specialization:
 
     def run(self, bound: Bound) -> Any:
         """The result of the call that brings ``bound``."""
-        tensors = bound.tensors
-        inputs = [_torch.base_of(tensors[k][1]) if base else tensors[k][1] for k, base in self.sources]
-        return self.call(inputs, bound.containers, bound.tables)  # type: ignore[arg-type]  # bases are there: the key says so
+        return self.run_on([t for _, t in bound.tensors], bound)
+
+    def run_on(self, tensors: Sequence[Tensor], bound: Bound) -> Any:
+        """The same, where ``bind`` would find these tensors, and all else as in ``bound``."""
+        inputs: Sequence[Any] = [_torch.base_of(tensors[k]) if base else tensors[k] for k, base in self.sources]
+        return self.call(inputs, bound.containers, bound.tables)
 
 
 def specialize(

@@ -86,7 +86,7 @@ class Recorder:
             refuse(Event.SPARSE, str(here["layout"]), user_line())
         if func is _ZEROS:
             func, info = aten.zeros.default, info_of(aten.zeros.default)
-        out = self.run(func, args, here)
+        out = self._measured(func, info, args, here)
         if func in UNSURE:
             out = as_eager(func, args, kwargs, out)
         if info.may_alias and (source := self._aliased(out, args)) is not None:
@@ -99,6 +99,29 @@ class Recorder:
         if info.random:
             self.graph.effects.append(node)
         return self.results(out, node, device)
+
+    def _measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What the op's meta kernel gives, or what it gave for operands that lie so."""
+        if info.may_alias or self.symbols is not None or func.namespace != "aten":
+            return self.run(func, args, kwargs)
+        named = tuple((k, _measure(v)) for k, v in kwargs.items())
+        key = (func, torch.get_default_dtype(), tuple(map(_measure, args)), named)
+        try:
+            known = _known.get(key)
+        except TypeError:  # something among the arguments has no hash
+            return self.run(func, args, kwargs)
+        if known is None:
+            out = self.run(func, args, kwargs)
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            several = type(out) in (list, tuple)
+            if all(map(_is_plain, out if several else (out,))):
+                _known[key] = (type(out), tuple(map(geometry_of, out))) if several else (None, (geometry_of(out),))
+            return out
+        kind, geometries = known
+        with _torch.without_modes():
+            made = [torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META) for g in geometries]
+        return made[0] if kind is None else kind(made)
 
     def _aliased(self, out: Any, args: tuple[Any, ...]) -> Tensor | None:
         """The argument on whose memory the first result lies."""
@@ -245,6 +268,24 @@ class Recorder:
     def numbers(self, terms: Sequence[Any]) -> list[Any]:
         """Terms as ints or SymInts."""
         return list(terms) if self.symbols is None else [self.symbols.number(x) for x in terms]
+
+
+_MOST_KNOWN = 20_000
+_known: dict[Any, Any] = {}
+
+
+def _is_plain(o: Any) -> bool:
+    """Whether a result is a tensor of which its geometry says everything."""
+    return isinstance(o, Tensor) and not (o.storage_offset() or o.is_conj() or o.is_neg()) and _is_strided(o)
+
+
+def _measure(a: Any) -> Any:
+    """An argument as far as what the op gives may depend on it."""
+    if isinstance(a, Tensor):
+        return (geometry_of(a), state_of(a).device, a.is_inference())
+    if type(a) in (list, tuple):
+        return tuple(map(_measure, a))
+    return (type(a), a)
 
 
 def _is_strided(t: Tensor) -> bool:
