@@ -125,6 +125,7 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
         return _emit(traced, analysis, groups, part, compilers)
     finally:
         disarm(traced.tracer.alive)
+        traced.release()
 
 
 def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Any]) -> Partition:

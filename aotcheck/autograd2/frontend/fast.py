@@ -28,15 +28,15 @@ class Fast:
     """A call that may be recognised without binding it.
 
     Args:
-        tensors: all that ``bind`` found; those of arguments are the last ``count``.
+        around: the tensors that ``bind`` found around the function; those of the arguments come after them.
         count: how many arguments there are.
         check: whether arguments look as these do.
         tables: what was looked at around the function, each with what it held.
         modes: those in force.
-        bound: what ``bind`` found.
+        bound: what ``bind`` found, but for tensors: a call's arguments are not kept.
     """
 
-    tensors: tuple[Tensor, ...]
+    around: tuple[Tensor, ...]
     count: int
     check: Callable[..., bool]
     tables: tuple[tuple[Any, Any], ...]
@@ -51,7 +51,7 @@ class Fast:
 
     def tensors_of(self, args: tuple[Any, ...]) -> Sequence[Tensor]:
         """What ``bind`` would find."""
-        return (*self.tensors[: len(self.tensors) - self.count], *args)
+        return (*self.around, *args)
 
 
 def fast_check(bound: Bound, args: tuple[Any, ...]) -> Fast | None:
@@ -81,7 +81,8 @@ def fast_check(bound: Bound, args: tuple[Any, ...]) -> Fast | None:
     scope: dict[str, Any] = {"guards": guards.check, **dict(zip(others, tensors, strict=False))}
     exec(compile(source, "<aotcheck check>", "exec"), scope)
     tables = tuple((table, _content(table)) for table in bound.tables)
-    return Fast(tensors, len(args), scope["check"], tables, _modes(), bound)
+    without = Bound(containers=bound.containers, tables=bound.tables)
+    return Fast(tensors[: len(tensors) - len(args)], len(args), scope["check"], tables, _modes(), without)
 
 
 def _modes() -> tuple[Any, ...]:

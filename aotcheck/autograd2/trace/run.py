@@ -71,6 +71,12 @@ class Traced:
     grad_mode: bool | None
     grad_enabled: bool
 
+    def release(self) -> None:
+        """Let go of what the call brought; what is left is for backwards that are traced later."""
+        for i in self.inputs:
+            i.real = i.replica
+        self.bound, self.result, self.changes = Bound(), None, []
+
     def input_of(self, t: Tensor) -> int | None:
         """The position of the input whose replica ``t`` is."""
         return next((k for k, i in enumerate(self.inputs) if i.replica is t), None)
