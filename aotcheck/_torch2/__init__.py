@@ -70,6 +70,7 @@ __all__ = [
     "range_of",
     "recorded_gradient",
     "run_composite",
+    "running_sequence_number",
     "schema_of",
     "sequence_number",
     "set_class",
@@ -323,6 +324,7 @@ creation_meta: Callable[[Tensor], Any] = _C._autograd._get_creation_meta
 set_creation_meta: Callable[[Tensor, Any], None] = _C._autograd._set_creation_meta
 sequence_number: Callable[[], int] = vars(_C._autograd)["_get_sequence_nr"]
 """The number that autograd gives to the next node."""
+_running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
 _base: Any = Tensor._base
 _apply = vars(_C._FunctionBase)["apply"]
 with torch.inference_mode(False), torch.enable_grad():
@@ -346,6 +348,12 @@ def version_of(t: Tensor) -> int:
 def view_function(t: Tensor) -> Callable[[Tensor], Tensor]:
     """What makes the view ``t`` again from a base of the same geometry."""
     return t._view_func_unsafe
+
+
+def running_sequence_number() -> int | None:
+    """The number of the node whose backward runs on this thread, if one does."""
+    node = _running_node()
+    return None if node is None else int(node._sequence_nr())
 
 
 def accumulates(node: Any) -> bool:

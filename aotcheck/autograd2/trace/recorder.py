@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
-from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, getitem
+from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, term
@@ -41,6 +41,7 @@ class Recorder:
         gradients_wanted: whether the function asked for the gradient of a tensor.
         alive: all replicas that were made.
         keep: tensors whose addresses must not be used again.
+        lines: the user's line that made a node of autograd, by the number of the node after it.
         symbols: those of sizes, if some sizes are no fixed numbers.
         symbols_wanted: whether data decided a size.
         in_backward: whether a backward is recorded.
@@ -53,6 +54,7 @@ class Recorder:
         self.table = StorageTable(self.graph, symbols)
         self.alive: list[Replica] = []
         self.keep: list[Any] = []
+        self.lines: dict[int, Where | None] = {}
         self.inside = False
         self.gradients_wanted = False
         self.symbols_wanted = False
@@ -218,10 +220,15 @@ class Recorder:
         return tuple([self.value_of(a) for a in args])
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KWARGS) -> Node:
-        """A node with the user's line."""
+        """A node with the user's line; in a backward the line of what is differentiated."""
         node = self.graph.call(func, args, kwargs)
-        node.where = user_line()
         node.sequence = _torch.sequence_number()
+        ran = _torch.running_sequence_number()
+        if ran is None:
+            node.where = user_line()
+            self.lines.setdefault(node.sequence, node.where)
+        else:
+            node.where = self.lines.get(ran + 1)
         return node
 
     def results(self, out: Any, node: Node, device: torch.device) -> Any:
