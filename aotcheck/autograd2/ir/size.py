@@ -93,10 +93,10 @@ def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
 
 def is_contiguous(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
     """Whether the strides are row-major; those of dimensions of one element do not matter."""
+    if 0 in shape:
+        return True
     expected: Any = 1
     for n, s in zip(reversed(shape), reversed(stride), strict=True):
-        if type(n) is int and n == 0:
-            return True
         if not (type(n) is int and n == 1) and not same(s, expected):
             return False
         expected = expected * n

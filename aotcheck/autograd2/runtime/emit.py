@@ -163,7 +163,8 @@ def emit(
     for m in effects.moved:
         _move(s, m)
     for k, how in enumerate(signature.made):
-        s.add(f"m{k} = {_made(s, how, k, grad)}")
+        if (made := _made(s, how, k, grad)) != f"m{k}":
+            s.add(f"m{k} = {made}")
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
