@@ -123,16 +123,25 @@ def _ours_inductor() -> Backend:
 
 def _ours_second() -> Backend:
     """Our second compiler, graphs interpreted; it raises ``UnsupportedError`` on what it does not support."""
+    return _second("aotcheck_second", None)
+
+
+def _ours_dynamic() -> Backend:
+    """The same with all sizes of inputs as symbols."""
+    return _second("aotcheck_dynamic", True)
+
+
+def _second(name: str, dynamic: bool | None) -> Backend:
     aot_function = _from_aotcheck("aot_function", "aotcheck.autograd2")
+    counters = _from_aotcheck("counters", "aotcheck.autograd2")
 
     def compile_with_second(fn: Function) -> Function:
-        compiled: Function = aot_function(fn)
+        compiled: Function = aot_function(fn, dynamic=dynamic)
         return compiled
 
-    counters = _from_aotcheck("counters", "aotcheck.autograd2")
     return replace(
         _ours(),
-        name="aotcheck_second",
+        name=name,
         compile=compile_with_second,
         refusals=lambda: dict(counters().refused),
         compilations=lambda: counters().compiled,
@@ -200,6 +209,7 @@ _MAKERS: Mapping[str, Callable[[], Backend]] = {
     "aotcheck": _ours,
     "aotcheck_inductor": _ours_inductor,
     "aotcheck_second": _ours_second,
+    "aotcheck_dynamic": _ours_dynamic,
     "dynamo+aotcheck": _dynamo_ours,
     "aot_function": _aot_function,
     "aot_function_min_cut": _aot_function_min_cut,

@@ -20,7 +20,7 @@ __all__ = ["Zoo", "judge_models"]
 
 assert _models is not None
 
-_OURS = ("aotcheck", "aotcheck_second", "aotcheck_inductor", "dynamo+aotcheck")
+_OURS = ("aotcheck", "aotcheck_second", "aotcheck_dynamic", "aotcheck_inductor", "dynamo+aotcheck")
 
 
 @dataclass(frozen=True)
