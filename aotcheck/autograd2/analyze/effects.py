@@ -8,6 +8,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of
 from aotcheck.autograd2.ir.signature import Fresh, MetadataMutation, Mutation, Written
+from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput
 from aotcheck.autograd2.trace.replica import state_of
@@ -23,7 +24,9 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     gradients = gradients or traced.tracer.gradients_wanted
     for state in _storages(traced):
         members = [i for i in traced.inputs if i.state is state]
-        if len(members) > 1 and state.version and any(_has_new_history(i) for i in members):
+        if len(members) > 1 and any(_has_new_history(i) for i in members):
+            bases = True
+        if state.version and any(_is_no_grad_view(i) for i in members):
             bases = True
     for i in traced.inputs:
         if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:
@@ -40,7 +43,22 @@ def _storages(traced: Traced) -> list[StorageState]:
     return found
 
 
+def _is_no_grad_view(i: TracedInput) -> bool:
+    is_view = i.input.meta.requires_grad and _torch.base_of(i.real) is not None
+    return is_view and bool(_torch.creation_meta(i.real) == _torch.CreationMeta.NO_GRAD_MODE)
+
+
+def _is_lost(i: TracedInput) -> bool:
+    """Whether autograd cannot say any more what the history of a view is, as its base was written."""
+    try:
+        return i.replica.grad_fn is NotImplemented
+    except (RuntimeError, IndexError):
+        return True
+
+
 def _has_new_history(i: TracedInput) -> bool:
+    if i.node is None and _is_lost(i):
+        return False
     return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
 
 
@@ -49,11 +67,14 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
     table = traced.tracer.table
     found: list[Written] = []
     for state in _storages(traced):
-        if not state.version:
-            continue
+        if not same(term(state.storage.nbytes()), state.nbytes):
+            table.flat(state)
         members = [k for k, i in enumerate(traced.inputs) if i.state is state]
         roots = [k for k in members if traced.inputs[k].node is not None]
         recorded = [k for k in roots if _has_new_history(traced.inputs[k])]
+        if not state.version and not recorded:
+            continue
+        seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
         if len(recorded) > 1:
             refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
         if recorded:
@@ -66,13 +87,15 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
             if len(roots) > 1:
                 view = table.flat(state)
                 index = results.add(table.read_view(view), view.geometry)
-                found.append(Written(k, index, Mutation.UNDER_NO_GRAD, flat=True))
+                others = tuple(j for j in seen if j != k)
+                found.append(Written(k, index, Mutation.UNDER_NO_GRAD, flat=True, versions=others))
             continue
         first = roots[0]
         whole = state.flat is not None or len(roots) > 1 or traced.inputs[first].geometry.may_overlap_itself
         view = table.flat(state) if whole else state.roots[0]
         index = results.add(table.read_view(view), view.geometry)
-        found.append(Written(first, index, Mutation.UNDER_NO_GRAD, flat=whole))
+        kind = Mutation.UNDER_NO_GRAD if seen else Mutation.HIDDEN
+        found.append(Written(first, index, kind, flat=whole, versions=seen if whole else ()))
     return tuple(found)
 
 
@@ -87,7 +110,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         t, meta = i.replica, i.input.meta
         now, geometry = traced.tracer.table.state(t), geometry_of(t)
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
-        needs = requires_grad(t)
+        needs = meta.requires_grad if i.node is None and _is_lost(i) else requires_grad(t)
         if (other_storage or other_geometry) and (needs and not t.is_leaf):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         if other_storage or other_geometry:
@@ -99,6 +122,6 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             found.append(MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
         if needs != meta.requires_grad and not (needs and t.grad_fn is not None):
             found.append(MetadataMutation(k, requires_grad=needs, detached=not needs and not meta.is_leaf))
-        elif meta.requires_grad and needs and meta.is_leaf != t.is_leaf and t.is_leaf:
+        elif meta.requires_grad and needs and not meta.is_leaf and not _is_lost(i) and t.is_leaf:
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
     return tuple(found)

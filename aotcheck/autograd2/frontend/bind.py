@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
 from aotcheck.autograd2.ir.size import SYMBOLIC
+from aotcheck.autograd2.trace.gate import is_leaf
 
 __all__ = ["Bound", "Globals", "bind"]
 
@@ -93,7 +94,7 @@ class Bound:
     def add_gradients(self) -> None:
         """Gradients of leaves are inputs as well."""
         for descriptor, t in list(self.tensors):
-            gradient = t.grad if t.requires_grad and t.is_leaf else None
+            gradient = t.grad if t.requires_grad and is_leaf(t) else None
             self.key.append(gradient is not None)
             if gradient is not None:
                 self.tensor(gradient, GradOf(descriptor))

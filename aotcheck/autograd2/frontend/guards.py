@@ -10,6 +10,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.meta import geometry_of
+from aotcheck.autograd2.trace.gate import is_leaf
 
 __all__ = ["Key", "differing_dimensions", "every_dimension", "key_of", "words_of"]
 
@@ -30,7 +31,7 @@ def key_of(bound: Bound, gradients: bool) -> Key:
             parts.append((type(t), t.layout))
             numbers.append(None)
             continue
-        marks = t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference()
+        marks = t.requires_grad, is_leaf(t), t.is_conj(), t.is_neg(), t.is_inference()
         parts.append((type(t), t.dim(), t.dtype, t.device, *marks))
         storage = t.untyped_storage()
         numbers.append((tuple(t.shape), t.stride(), t.storage_offset(), storage.nbytes()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import keyword
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +51,20 @@ def symbols_of(nodes: Sequence[Node]) -> list[str]:
     return symbols_in([[*n.args, *n.kwargs.values()] for n in nodes])
 
 
+@functools.cache
+def _callable(op: Any) -> Any:
+    """The op itself, or a function that calls it where its name cannot stand in Python code, as ``random.from``."""
+    name = _torch.overload_name(op) if isinstance(op, _torch.OpOverload) else ""
+    if not keyword.iskeyword(name):
+        return op
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return op(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = f"{_torch.op_name(op)}_{name}"
+    return call
+
+
 def graph_module(
     inputs: Sequence[tuple[str, Node | str]],
     nodes: Sequence[Node],
@@ -83,7 +99,7 @@ def graph_module(
             at[node] = graph.get_attr(title)
             continue
         args, kwargs = lower(node.args), {k: lower(v) for k, v in node.kwargs.items()}
-        made = graph.call_function(node.op, tuple(args), kwargs)
+        made = graph.call_function(_callable(node.op), tuple(args), kwargs)
         if node.where is not None:
             made.meta["stack_trace"] = f"  {node.where}"
         if node.sequence >= 0 and node.op is not getitem:

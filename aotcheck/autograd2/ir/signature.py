@@ -202,6 +202,7 @@ class Mutation(enum.Enum):
 
     DIFFERENTIABLE = "autograd records it"
     UNDER_NO_GRAD = "autograd does not record it"
+    HIDDEN = "neither autograd nor the version of the tensor tells"
 
 
 @dataclass(frozen=True)
@@ -213,12 +214,14 @@ class Written:
         result: the graph's result that it holds.
         kind: who sees it.
         flat: whether the result is the whole storage in one dimension.
+        versions: inputs whose version the write counts up besides; of a flat write, all that it does.
     """
 
     input: int
     result: int
     kind: Mutation
     flat: bool = False
+    versions: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         whole = "the storage of " if self.flat else ""

@@ -192,8 +192,13 @@ def _write(s: _Source, w: Written) -> None:
         s.add(f"with no_grad(): flat_of(a{w.input}, r{w.result}.dtype).copy_(r{w.result})")
     elif w.kind is Mutation.DIFFERENTIABLE:
         s.add(f"with enable_grad(): a{w.input}.copy_(r{w.result})")
+    elif w.kind is Mutation.HIDDEN:
+        s.add(f"a{w.input}.data.copy_(r{w.result})")
     else:
         s.add(f"with no_grad(): a{w.input}.copy_(r{w.result})")
+    if w.versions:
+        s.names["increment_version"] = torch.autograd.graph.increment_version
+        s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
 
 
 def _move(s: _Source, m: MetadataMutation) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import enum
 from typing import Any, NoReturn
 
+from torch import Tensor
+
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["Event", "refuse"]
+__all__ = ["Event", "is_leaf", "refuse"]
 
 
 class Event(enum.Enum):
@@ -37,6 +39,7 @@ class Event(enum.Enum):
     ALIAS = ("unannotated alias", "return a copy from the op, or declare the alias in its schema")
     LEAF = ("leaf made inside", "make tensors that require grad outside of the function")
     FOREIGN = ("another tracer", "call the compiled function outside of it")
+    CALLERS = ("backward into the caller's graph", "run the backward outside, or detach the argument")
     SECOND = ("second derivative", "second derivatives come with a later part of this compiler")
     LATE = ("backward of some results", "run one backward for all results")
     STATE = ("state assigned inside", "assign tensors, numbers and strings only")
@@ -48,6 +51,14 @@ def refuse(event: Event, detail: str = "", where: Where | None = None) -> NoRetu
     """Raise the refusal of an event; ``detail`` says what was met."""
     reason, instead = event.value
     raise UnsupportedError(reason, f"{detail}; {instead}" if detail else instead, where)
+
+
+def is_leaf(t: Tensor) -> bool:
+    """Whether ``t`` is a leaf. Refused where autograd cannot say: of a no_grad view whose base was written since."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        refuse(Event.NO_GRAD_VIEW, "an argument")
 
 
 def detail_of(func: Any) -> str:

@@ -36,7 +36,8 @@ class _History(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None
+        """Never where gradients stop at an input; only a backward of the function's own comes here."""
+        refuse(Event.CALLERS)
 
 
 @dataclass(eq=False)
@@ -51,6 +52,7 @@ class TracedInput:
         edge: where gradients of it arrive, if it requires grad.
         grad_fn: its history at entry.
         state: its storage at entry.
+        version: of the replica at entry.
     """
 
     input: Input
@@ -60,6 +62,7 @@ class TracedInput:
     edge: Any
     grad_fn: Any
     state: StorageState
+    version: int
 
     @property
     def geometry(self) -> Geometry:
@@ -225,4 +228,4 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
         edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
     state = tracer.table.state(replica)
     meta = meta_of(t)._replace(geometry=geometry_of(replica))
-    return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)
+    return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state, _torch.version_of(replica))

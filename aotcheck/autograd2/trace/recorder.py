@@ -23,7 +23,7 @@ from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import View
 from aotcheck.autograd2.trace.where import user_line
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "check_bounds"]
 
 aten = torch.ops.aten
 _PLAIN = frozenset(
@@ -31,6 +31,8 @@ _PLAIN = frozenset(
 )
 _AS_STRIDED = aten.as_strided.default
 _ZEROS = aten._efficientzerotensor.default
+_ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
+"""Views whose kernels do not look whether the storage has the memory; those of all others do."""
 
 
 class Recorder:
@@ -159,6 +161,7 @@ class Recorder:
         for k, (r, geometry) in enumerate(zip(made, parts, strict=True)):
             index = k if many else None
             if geometry not in state.views:
+                check_bounds(func, r, geometry)
                 if func is _AS_STRIDED or not parent.fits:
                     self.table.view(r)
                 else:
@@ -293,6 +296,15 @@ def _measure(a: Any) -> Any:
     if type(a) in (list, tuple):
         return tuple(map(_measure, a))
     return (type(a), a)
+
+
+def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:
+    """Raise as the kernels of views do, which meta kernels do not, where the storage of ``t`` ends before ``g``."""
+    reached, size = g.end * g.dtype.itemsize, term(_torch.storage_of(t).nbytes())
+    if g.is_empty or _torch.op_name(func) in _ANY_BOUNDS or type(reached) is not int or type(size) is not int:
+        return
+    if reached > size:
+        raise RuntimeError(f"{func}: sizes {g.shape}, strides {g.stride} are out of bounds of a storage of size {size}")
 
 
 def _is_strided(t: Tensor) -> bool:

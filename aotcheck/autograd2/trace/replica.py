@@ -162,6 +162,7 @@ class Replica(Tensor):
         """Refused of a tensor that is no leaf."""
         if not self.is_leaf:
             refuse(Event.HOOK, "retain_grad")
+        super().retain_grad()
 
     def tolist(self) -> NoReturn:
         """Refused: there is no data."""

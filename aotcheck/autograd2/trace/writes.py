@@ -15,7 +15,7 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import as_eager
 from aotcheck.autograd2.trace.random_order import in_memory_order
-from aotcheck.autograd2.trace.recorder import Recorder
+from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
 from aotcheck.autograd2.trace.replica import Replica, state_of
 from aotcheck.autograd2.trace.view import View
 from aotcheck.autograd2.trace.where import user_line
@@ -230,6 +230,7 @@ def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs:
     state_of(target).moved = True
     tracer.keep.append(target)
     geometry = geometry_of(target)
+    check_bounds(func, target, geometry)
     if geometry in parent.state.views:
         return target
     packet = {"transpose_": aten.transpose, "swapaxes_": aten.transpose, "swapdims_": aten.transpose}.get(name)

@@ -1,0 +1,110 @@
+"""What a call does to storages, versions and views of its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from aotcheck.autograd2.api import aot_function
+from aotcheck.autograd2.errors import UnsupportedError
+from tests.unit.autograd2.agrees import agrees
+
+
+def _two_views_of(size: int) -> Any:
+    """A tensor with a grad_fn, a no_grad view of it, and a detached alias."""
+    base = torch.arange(float(size), requires_grad=True) * 2
+    with torch.no_grad():
+        view = base[:2]
+    return base, view, base.detach()
+
+
+@pytest.mark.parametrize("written", [1, 2], ids=["the view", "the alias"])
+def test_a_write_under_no_grad_is_counted_by_the_version_of_what_was_written(written: int) -> None:
+    def function(*tensors: Any) -> Any:
+        with torch.no_grad():
+            tensors[written].mul_(3)
+        return tensors[written].sum().detach()
+
+    agrees(function, lambda: _two_views_of(3))
+
+
+def test_a_view_whose_history_is_gone_is_refused_and_not_an_error_of_ours() -> None:
+    _, view, alias = _two_views_of(3)
+    alias.mul_(2)
+    with pytest.raises(UnsupportedError, match="view made under no_grad"):
+        aot_function(lambda x: x.shape)(view)
+
+
+@pytest.mark.parametrize("size", [0, 8, 24])
+def test_a_storage_that_is_resized_last_has_that_size(size: int) -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        x.untyped_storage().resize_(size)
+        return y
+
+    agrees(function, lambda: (torch.arange(4.0),) if size else (torch.arange(4.0)[:0],))
+
+
+def test_a_storage_that_grows_is_filled_and_is_freed_is_empty() -> None:
+    def function(x: Any) -> Any:
+        x.untyped_storage().resize_(0)
+        x.untyped_storage().resize_(16)
+        x.fill_(2)
+        y = -x
+        x.untyped_storage().resize_(0)
+        return y
+
+    x = torch.arange(4.0)
+    assert aot_function(function)(x).tolist() == [-2.0] * 4
+    assert x.untyped_storage().nbytes() == 0
+
+
+def test_an_empty_tensor_that_is_written_under_grad_gets_a_history() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x[:0].copy_(y)
+        return y * 2
+
+    agrees(function, lambda: (torch.arange(4.0), torch.empty(0, requires_grad=True)))
+    agrees(function, lambda: (torch.empty(0), torch.empty(0, requires_grad=True)))
+
+
+@pytest.mark.parametrize("op", ["as_strided", "as_strided_"])
+def test_a_view_beyond_its_storage_is_an_error(op: str) -> None:
+    agrees(lambda x: getattr(x, op)((99,), (5,)), lambda: (torch.arange(4.0),))
+
+
+@pytest.mark.parametrize("view", [lambda x: x[1:], lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x.view(16)])
+def test_a_view_of_what_lost_its_memory_is_an_error_where_kernels_look(view: Any) -> None:
+    def function(x: Any) -> Any:
+        x.untyped_storage().resize_(16)
+        return view(x).shape
+
+    x, y = torch.zeros(4, 4), torch.zeros(4, 4)
+    try:
+        expected = function(x)
+    except RuntimeError:
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            aot_function(function)(y)
+    else:
+        assert aot_function(function)(y) == expected
+
+
+def test_an_op_whose_name_is_a_keyword_of_python_stands_in_a_graph() -> None:
+    agrees(lambda x: x.random_(0, 3), lambda: (torch.zeros(4),))
+
+
+def test_a_backward_into_the_graph_of_the_caller_is_refused() -> None:
+    def function(x: Any) -> Any:
+        (x * 2).sum().backward()
+        return x
+
+    leaf = torch.ones(3, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="backward into the caller's graph"):
+        aot_function(function)(leaf * 2)
+    assert leaf.grad is None
+
+
+def test_a_gradient_of_what_needs_none_cannot_be_retained() -> None:
+    agrees(lambda x: x.retain_grad(), lambda: (torch.ones(2),))
