@@ -24,7 +24,7 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     gradients = gradients or traced.tracer.gradients_wanted
     for state in _storages(traced):
         members = [i for i in traced.inputs if i.state is state]
-        if len(members) > 1 and any(_has_new_history(i) for i in members):
+        if len(members) > 1 and (state.version or state.touched) and any(_has_new_history(i) for i in members):
             bases = True
         if state.version and any(_is_no_grad_view(i) for i in members):
             bases = True
@@ -72,7 +72,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
         members = [k for k, i in enumerate(traced.inputs) if i.state is state]
         roots = [k for k in members if traced.inputs[k].node is not None]
         recorded = [k for k in roots if _has_new_history(traced.inputs[k])]
-        if not state.version and not recorded:
+        if not state.version and not (recorded and state.touched):
             continue
         seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
         if len(recorded) > 1:

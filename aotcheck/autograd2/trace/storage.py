@@ -221,6 +221,7 @@ class StorageTable:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
         if view.geometry.is_empty and state.is_input:
+            state.touched = True
             return
         if state.lost is not None and not view.fits:
             raise UnsupportedError("memory that was freed", "a tensor is written whose storage was made smaller")

@@ -119,6 +119,7 @@ class StorageState:
         flat: the whole storage in one dimension, once some geometry can only be cut from that.
         pending: writes that were not carried to the root yet, with the version each made.
         lost: the flat view before the storage last shrank.
+        touched: whether an empty part of it was written, which autograd records.
     """
 
     storage: torch.UntypedStorage
@@ -133,6 +134,7 @@ class StorageState:
     pending: list[tuple[View, Node, int]] = field(default_factory=list, init=False)
     lost: View | None = field(default=None, init=False)
     resized: bool = field(default=False, init=False)
+    touched: bool = field(default=False, init=False)
 
     @property
     def is_input(self) -> bool:
