@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
 from aotcheck.autograd2.ir.size import SYMBOLIC
-from aotcheck.autograd2.trace.gate import is_leaf
 
 __all__ = ["Bound", "Globals", "bind"]
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.ir.meta import geometry_of
-from aotcheck.autograd2.trace.gate import is_leaf
+from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 
 __all__ = ["Key", "differing_dimensions", "every_dimension", "key_of", "words_of"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aotcheck.autograd2.ir.size import Size, contiguous_strides, is_contiguous, is_static, product, same, term
 
-__all__ = ["Geometry", "TensorMeta", "disjoint", "geometry_of", "row_major", "same_strides"]
+__all__ = ["Geometry", "TensorMeta", "disjoint", "geometry_of", "is_leaf", "row_major", "same_strides"]
 
 
 class Geometry(NamedTuple):
@@ -103,6 +103,14 @@ class TensorMeta(NamedTuple):
         autograd = ["requires grad"] if self.requires_grad else []
         autograd += [] if self.is_leaf else ["with a grad_fn"]
         return ", ".join([f"{self.geometry} on {self.device}", *autograd])
+
+
+def is_leaf(t: Tensor) -> bool | None:
+    """Whether ``t`` is a leaf; None where autograd cannot say: of a no_grad view whose base was written since."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        return None
 
 
 _offset, _is_neg = Tensor.storage_offset, Tensor.is_neg

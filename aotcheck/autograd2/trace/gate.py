@@ -8,12 +8,10 @@ from __future__ import annotations
 import enum
 from typing import Any, NoReturn
 
-from torch import Tensor
-
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["Event", "is_leaf", "refuse"]
+__all__ = ["Event", "refuse"]
 
 
 class Event(enum.Enum):
@@ -51,14 +49,6 @@ def refuse(event: Event, detail: str = "", where: Where | None = None) -> NoRetu
     """Raise the refusal of an event; ``detail`` says what was met."""
     reason, instead = event.value
     raise UnsupportedError(reason, f"{detail}; {instead}" if detail else instead, where)
-
-
-def is_leaf(t: Tensor) -> bool:
-    """Whether ``t`` is a leaf. Refused where autograd cannot say: of a no_grad view whose base was written since."""
-    try:
-        return t.is_leaf
-    except RuntimeError:
-        refuse(Event.NO_GRAD_VIEW, "an argument")
 
 
 def detail_of(func: Any) -> str:

@@ -13,7 +13,7 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
-from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of
+from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.mode import Tracer
@@ -76,6 +76,8 @@ def meta_of(t: Tensor) -> TensorMeta:
 
 
 def _admit(t: Tensor, descriptor: Descriptor) -> None:
+    if is_leaf(t) is None:
+        refuse(Event.NO_GRAD_VIEW, f"{descriptor}")
     if type(t) not in _PLAIN_TYPES and not isinstance(t, torch.nn.Buffer):
         refuse(Event.WRAPPER, f"{descriptor} is a {type(t).__name__}")
     if t.layout is not torch.strided or t.is_quantized or t.is_nested:
