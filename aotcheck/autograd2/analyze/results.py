@@ -12,6 +12,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, Made, Step
+from aotcheck.autograd2.ir.size import same
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
 from aotcheck.autograd2.trace.run import Traced
@@ -98,6 +99,12 @@ class Results:
         if given is not None:
             if _requires_after(root, chain) != needs:
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
+            _check_windows(chain, needs, state)
+            if _lost_memory(t, state):
+                if needs:
+                    refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
+                assert state.source is not None
+                return Alias(Given(state.source), geometry=geometry_of(t))
             return Alias(Given(given), _steps(chain))
         if state.is_input:
             if needs:
@@ -116,8 +123,13 @@ class Results:
             differentiable = requires_grad(root)
             if differentiable and root.is_leaf:
                 refuse(Event.LEAF)
-            index = self.add(table.read(root), geometry_of(root), root if differentiable else None, state.version > 0)
-            known = self._roots[address] = (root, index)
+            g, of = geometry_of(root), root if differentiable else None
+            if differentiable or same(g.offset, 0):
+                known = (root, self.add(table.read(root), g, of, state.version > 0))
+            else:  # what it was a view of lies elsewhere now
+                whole = table.flat(state)
+                known = (None, self.add(table.read_view(whole), whole.geometry))
+            self._roots[address] = known
         first, index = known
         if first is not root:
             if needs or requires_grad(root):
@@ -127,6 +139,7 @@ class Results:
             return Fresh(index)
         if _requires_after(root, chain) != needs:
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
+        _check_windows(chain, needs, state)
         base = self._position.get(root)
         return Alias(Fresh(index) if base is None else Made(base), _steps(chain))
 
@@ -171,6 +184,19 @@ class Results:
             index = self.add(self.traced.tracer.table.read_view(view), view.geometry)
             self._roots[address] = (None, index)
         return Fresh(self._roots[address][1])
+
+
+def _lost_memory(t: Tensor, state: StorageState) -> bool:
+    """Whether the storage of ``t`` was made so small that it ends before the tensor does."""
+    g, size = geometry_of(t), state.nbytes
+    reached = g.end * g.dtype.itemsize
+    return type(reached) is int and type(size) is int and reached > size and not g.is_empty
+
+
+def _check_windows(chain: Sequence[ViewStep], needs: bool, state: StorageState) -> None:
+    """Refuse what replay cannot make: autograd takes a view of a written base for ``as_strided`` of the whole base."""
+    if needs and state.version and any(s.op is torch.ops.aten.as_strided.default for s in chain[1:]):
+        refuse(Event.HISTORY, "as_strided of a view whose base was written since")
 
 
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:

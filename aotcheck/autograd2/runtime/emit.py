@@ -155,15 +155,21 @@ def emit(
         s.add(f"if r{k}.stride() != {wanted}: r{k} = restrided(r{k}, {wanted})")
     for attachment in attachments:
         _attach(s, attachment, grad)
-    for m in effects.moved:
-        if m.nbytes is not None:
-            s.add(f"a{m.input}.untyped_storage().resize_({m.nbytes})")
+    left = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
+    sizes = {m.input: m.nbytes for m in effects.moved if m.nbytes is not None}
+    late = {k for k, how in left.items() if _fits(how, sizes)}
+    for k in left.keys() - late:
+        s.add(f"m{k} = {_made(s, left[k], k, grad)}")
+    for j, nbytes in sizes.items():
+        s.add(f"a{j}.untyped_storage().resize_({nbytes})")
+    for k in late:
+        s.add(f"m{k} = {_made(s, left[k], k, grad)}")
     for w in effects.written:
         _write(s, w)
     for m in effects.moved:
         _move(s, m)
     for k, how in enumerate(signature.made):
-        if (made := _made(s, how, k, grad)) != f"m{k}":
+        if k not in left and (made := _made(s, how, k, grad)) != f"m{k}":
             s.add(f"m{k} = {made}")
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     for assign in effects.assigned:
@@ -177,6 +183,18 @@ def emit(
     exec(compile(source, "<aotcheck call>", "exec"), s.names)
     call: Call = s.names["call"]
     return call, source
+
+
+def _lies_on_input(how: Given | Fresh | Alias) -> bool:
+    """Whether a tensor is made by its geometry on the storage that an input has at entry."""
+    return isinstance(how, Alias) and how.geometry is not None and isinstance(how.base, Given)
+
+
+def _fits(how: Given | Fresh | Alias, sizes: Mapping[int, int]) -> bool:
+    """Whether it can be made on its storage once that has its new size; if not, it must be made before."""
+    assert isinstance(how, Alias) and how.geometry is not None and isinstance(how.base, Given)
+    size, reached = sizes.get(how.base.input), how.geometry.end
+    return size is None or type(reached) is not int or reached * how.geometry.dtype.itemsize <= size
 
 
 def _attach(s: _Source, attachment: Attachment, grad: bool) -> None:

@@ -19,7 +19,7 @@ from aotcheck.autograd2.ir.meta import geometry_of
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
-__all__ = ["UNSURE", "as_eager"]
+__all__ = ["UNSURE", "as_eager", "check_dtypes"]
 
 aten = torch.ops.aten
 UNSURE = frozenset(
@@ -41,7 +41,33 @@ UNSURE = frozenset(
     }
 )
 _MOST_BYTES = 1 << 30
+_MOST_ASKED = 1 << 20
 _known: dict[Any, Any] = {}
+
+
+def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise as eager does for operands of several floating dtypes, for which meta kernels do not look.
+
+    Eager is asked on zeros: whether it raises, and does not where all these have one dtype.
+    """
+    operands = [a for a in args if type(a) is Replica]
+    dtypes = list(dict.fromkeys(a.dtype for a in operands if a.is_floating_point()))
+    if len(dtypes) < 2 or torch.Tag.pointwise in func.tags or torch.Tag.nondeterministic_seeded in func.tags:
+        return
+    if any(type(n) is not int for a in operands for n in a.shape) or sum(a.numel() for a in operands) > _MOST_ASKED:
+        return
+    with _torch.without_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zeros = [_ones(a).zero_() if type(a) is Replica else a for a in args]
+        try:
+            func(*zeros, **kwargs)
+        except RuntimeError as error:
+            alike = [z.to(dtypes[0]) if isinstance(z, Tensor) and z.is_floating_point() else z for z in zeros]
+            try:
+                func(*alike, **kwargs)
+            except RuntimeError:
+                return
+            raise RuntimeError(str(error)) from None
 
 
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:

@@ -16,7 +16,7 @@ from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import UNSURE, as_eager
+from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -115,6 +115,7 @@ class Recorder:
         except TypeError:  # something among the arguments has no hash
             return self.run(func, args, kwargs)
         if known is None:
+            check_dtypes(func, args, kwargs)
             out = self.run(func, args, kwargs)
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()

@@ -108,3 +108,49 @@ def test_a_backward_into_the_graph_of_the_caller_is_refused() -> None:
 
 def test_a_gradient_of_what_needs_none_cannot_be_retained() -> None:
     agrees(lambda x: x.retain_grad(), lambda: (torch.ones(2),))
+
+
+def test_a_view_of_the_storage_that_an_argument_had_stays_there() -> None:
+    def function(x: Any) -> Any:
+        view = x[1:]
+        x.data = x.sign()
+        return view
+
+    agrees(function, lambda: (torch.arange(4.0),))
+
+
+def test_a_view_that_lost_its_memory_is_returned() -> None:
+    def function(x: Any) -> Any:
+        view = x[1:].t()
+        x.untyped_storage().resize_(24)
+        return view.detach()
+
+    agrees(function, lambda: (torch.zeros(3, 4),))
+
+
+def test_a_view_whose_source_went_elsewhere_keeps_its_offset() -> None:
+    def function(x: Any) -> Any:
+        made = x * 2
+        view = made[1:]
+        made.set_(x * 3)
+        view.mul_(-1)
+        return view
+
+    agrees(function, lambda: (torch.arange(4.0),))
+
+
+def test_a_window_that_leaves_a_view_of_a_written_base_has_eagers_gradient_or_is_refused() -> None:
+    def function(x: Any) -> Any:
+        window = x[1:].as_strided((2,), (1,), 0)
+        with torch.no_grad():
+            x.fill_(1)
+        return window
+
+    with pytest.raises(UnsupportedError, match="history not of a view"):
+        aot_function(function)(torch.zeros(2, requires_grad=True))
+
+
+@pytest.mark.parametrize("op", ["linear", "binary_cross_entropy"])
+def test_operands_of_dtypes_that_kernels_refuse_are_an_error(op: str) -> None:
+    function = getattr(torch.nn.functional, op)
+    agrees(lambda x, y: function(x, y), lambda: (torch.ones(3, 3) / 2, torch.ones(3, 3, dtype=torch.float64) / 2))
