@@ -39,12 +39,14 @@ __all__ = [
     "ShapeEnv",
     "TensorGuards",
     "TorchDispatchMode",
+    "accepts_gradients",
     "accumulates",
     "as_before_dispatch",
     "base_of",
     "bound_apply",
     "compiling",
     "creation_meta",
+    "data_of",
     "disabled_torch_dispatch",
     "disabled_torch_function",
     "evaluated",
@@ -69,6 +71,7 @@ __all__ = [
     "pytree",
     "range_of",
     "recorded_gradient",
+    "requires_grad",
     "run_composite",
     "running_sequence_number",
     "schema_of",
@@ -84,6 +87,7 @@ __all__ = [
     "storage_of",
     "symbol_named",
     "symbolic_int",
+    "tells_of_lost_values",
     "unbacked_int",
     "version_of",
     "view_function",
@@ -307,6 +311,10 @@ def set_geometry(t: Tensor, storage: torch.UntypedStorage, offset: Any, shape: A
     return t
 
 
+data_of: Callable[[Tensor], Tensor] = _data.__get__
+"""``t.data``: the same memory with a version counter of its own."""
+
+
 def set_data(t: Tensor, data: Tensor) -> None:
     """``t.data = data``, past a subclass that looks at what is assigned."""
     _data.__set__(t, data)
@@ -356,6 +364,19 @@ def running_sequence_number() -> int | None:
     return None if node is None else int(node._sequence_nr())
 
 
+def tells_of_lost_values(error: RuntimeError) -> bool:
+    """Whether a backward raised because a tensor that it needs was written, or freed by another backward."""
+    modified = "one of the variables needed for gradient computation has been modified"
+    return str(error).startswith((modified, "Trying to backward through the graph a second time"))
+
+
+def accepts_gradients(t: Tensor) -> bool:
+    """Whether a leaf that requires grad can be given one: a view made under no_grad cannot, though its base does."""
+    with without_modes(), torch.inference_mode(False), torch.enable_grad():
+        node: Any = t.view_as(t).grad_fn
+    return node is not None and node.next_functions[0][0] is not None
+
+
 def accumulates(node: Any) -> bool:
     """Whether the node of autograd puts gradients into a leaf."""
     return type(node) is _AccumulateGrad
@@ -367,6 +388,7 @@ def recorded_gradient(node: Any, place: int) -> tuple[tuple[int, ...], torch.dty
     return tuple(like.shape), like.dtype
 
 
+requires_grad: Callable[[Tensor], bool] = vars(_C.TensorBase)["requires_grad"].__get__
 _grad: Any = vars(_C.TensorBase)["grad"]
 
 

@@ -112,7 +112,7 @@ def _signature(signature: Signature, bound: Bound) -> list[str]:
     lines += [str(m) for m in effects.moved]
     lines += [f"m{k} = {how}" for k, how in enumerate(signature.made)]
     lines += [a.said(names[a.table]) for a in effects.assigned]
-    lines += [f"a{k}.grad = {value}" for k, value in effects.gradients]
+    lines += [f"{of}.grad = {value}" for of, value in effects.gradients]
     if effects.grad_mode is not None:
         lines.append(f"grad mode is {'on' if effects.grad_mode else 'off'} afterwards")
     lines.append(f"returned: {signature.output}")

@@ -152,16 +152,15 @@ def _emit(
             lambda graph: compile_backward(graph, compilers.backward, env),
             {graph.backward.defined: graph},
         )
-        attachments.append(Attachment(runner, group.results, group.inputs))
+        attachments.append(Attachment(runner, group.results, group.inputs, _watched(traced, analysis, graph)))
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
-    strides = {k: r.geometry.stride for k, r in enumerate(analysis.results) if r.was_written}
     position = {i.real: k for k, i in enumerate(traced.inputs)}
     tensors = [t for _, t in traced.bound.tensors]
     reads = {} if symbols is None else {name: (position[tensors[r.tensor]], r.dim) for name, r in symbols.reads.items()}
-    modes = Modes(traced.grad_enabled, _records_grad(groups, part), bool(traced.tracer.graph.effects))
+    modes = Modes(*traced.modes, _records_grad(groups, part), bool(traced.tracer.graph.effects))
     taken = Symbolic(reads, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
-    call, source = emit(analysis.signature, forward, graph_inputs, attachments, strides, modes, taken)
+    call, source = emit(analysis.signature, forward, graph_inputs, attachments, modes, taken)
     found = {t: k for k, t in enumerate(tensors)}
     sources = []
     for i in traced.inputs:
@@ -173,6 +172,16 @@ def _emit(
     if fits is not None and not fits(tensors):
         raise UnsupportedError("guards that do not hold", "of sizes that are symbols")
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
+
+
+def _watched(traced: Traced, analysis: Analysis, graph: BackwardGraph) -> tuple[int, ...]:
+    """Inputs that the call wrote, and of which a backward needs what they hold after it."""
+    needed = set(graph.inputs)
+    return tuple(
+        w.input
+        for w in analysis.signature.effects.written
+        if any(v.value in needed and v.version == v.state.version for v in traced.inputs[w.input].state.views.values())
+    )
 
 
 def _records_grad(groups: Sequence[Component], part: Partition) -> bool:
@@ -189,8 +198,7 @@ def _late(
     def late(defined: tuple[bool, ...]) -> BackwardGraph:
         rearm(traced.tracer.alive)
         try:
-            with torch.inference_mode(False):
-                backward = trace_backward(traced, analysis.results, group, defined)
+            backward = trace_backward(traced, analysis.results, group, defined)
             return cut_backward(traced.tracer.graph, own, backward)
         finally:
             disarm(traced.tracer.alive)

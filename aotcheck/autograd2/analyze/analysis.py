@@ -11,7 +11,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
 from aotcheck.autograd2.frontend.substitute import GONE
-from aotcheck.autograd2.ir.signature import Assign, Effects, GradOf, Signature
+from aotcheck.autograd2.ir.signature import Assign, Effects, Given, GradOf, Made, Signature
 from aotcheck.autograd2.ir.structure import Structure, take_apart
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import Needs, Traced
@@ -46,7 +46,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
 
     output = apart(traced.result)
     assigned = [Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
-    gradients = _gradients(traced, apart) if needs.gradients else ()
+    gradients = _gradients(traced, apart, tensors) if needs.gradients else ()
     results.make_all(tensors)
     moved = metadata_mutations(traced, results)
     signature = Signature(
@@ -54,19 +54,23 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
         tuple(results.made),
         output,
         Effects(written, moved, tuple(assigned), gradients, traced.grad_mode),
-        len(results.results),
+        tuple(r.look for r in results.results),
     )
     return Analysis(signature, tuple(results.results))
 
 
-def _gradients(traced: Traced, apart: Any) -> tuple[tuple[int, Structure], ...]:
-    """Leaves whose ``.grad`` is another tensor than before."""
+def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple[Given | Made, Structure], ...]:
+    """Leaves whose ``.grad`` is another tensor than before; ``tensors`` are those that the call gives."""
     before = {i.input.descriptor.of: i.replica for i in traced.inputs if isinstance(i.input.descriptor, GradOf)}
-    found = []
+    found: list[tuple[Given | Made, Structure]] = []
     for k, i in enumerate(traced.inputs):
         now = _torch.gradient_of(i.replica)
         if now is not before.get(i.input.descriptor):
-            found.append((k, apart(now)))
+            found.append((Given(k), apart(now)))
+    for k, t in enumerate(tensors):  # which grow
+        gradient = _torch.gradient_of(t) if t.is_leaf and traced.input_of(t) is None else None
+        if gradient is not None:
+            found.append((Made(k), apart(gradient)))
     return tuple(found)
 
 

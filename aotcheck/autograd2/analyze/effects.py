@@ -20,13 +20,15 @@ __all__ = ["data_mutations", "metadata_mutations", "more_needs"]
 
 def more_needs(traced: Traced, needs: Needs) -> Needs:
     """What the next trace must take into account beside ``needs``."""
-    bases, gradients = needs.bases, needs.gradients
+    bases, gradients = needs.bases or traced.tracer.bases_wanted, needs.gradients
     gradients = gradients or traced.tracer.gradients_wanted
     for state in _storages(traced):
         members = [i for i in traced.inputs if i.state is state]
         if len(members) > 1 and (state.version or state.touched) and any(_has_new_history(i) for i in members):
             bases = True
         if state.version and any(_is_no_grad_view(i) for i in members):
+            bases = True
+        if state.version and any(i.input.meta.is_leaf and state_of(i.replica).is_root_of_view for i in members):
             bases = True
     for i in traced.inputs:
         if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:

@@ -11,7 +11,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
-from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, Made, Step
+from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, GraphResult, How, Made, MadeLeaf, Step
 from aotcheck.autograd2.ir.size import same
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
@@ -20,7 +20,8 @@ from aotcheck.autograd2.trace.view import StorageState
 
 __all__ = ["Result", "Results", "requires_grad"]
 
-_DETACHES = (torch.ops.aten.detach.default,)
+_UNSEEN = GraphResult()
+_DETACHES = (torch.ops.aten.detach.default, _torch.data_of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +31,19 @@ class Result:
     Args:
         node: what the graph computes.
         geometry: how eager's tensor lies.
-        tensor: the replica whose history it gets; None if autograd does not know it.
-        was_written: whether it was written after it was made, so that the graph may give it other strides than eager.
+        tensor: the replica whose history it gets, or which is a leaf that requires grad; None for any other.
+        look: how the caller sees it.
     """
 
     node: Node
     geometry: Geometry
     tensor: Tensor | None
-    was_written: bool
+    look: GraphResult
+
+    @property
+    def leaf(self) -> Tensor | None:
+        """The replica, if it is a leaf that requires grad."""
+        return self.tensor if self.look.leaf else None
 
 
 def requires_grad(t: Tensor) -> bool:
@@ -54,47 +60,60 @@ class Results:
 
     traced: Traced
     results: list[Result] = field(default_factory=list)
-    made: list[Given | Fresh | Alias] = field(default_factory=list)
+    made: list[How] = field(default_factory=list)
+    _tensors: list[Tensor] = field(default_factory=list)
     _position: dict[Tensor, int] = field(default_factory=dict)
     _roots: dict[int, tuple[Tensor | None, int]] = field(default_factory=dict)
 
-    def add(self, node: Node, geometry: Geometry, tensor: Tensor | None = None, was_written: bool = False) -> int:
+    def add(self, node: Node, geometry: Geometry, tensor: Tensor | None = None, look: GraphResult = _UNSEEN) -> int:
         """One more result of the graph."""
-        self.results.append(Result(node, geometry, tensor, was_written))
+        self.results.append(Result(node, geometry, tensor, look))
         return len(self.results) - 1
 
-    def make_all(self, tensors: Sequence[Tensor]) -> None:
-        """Plan how these are made. Tensors on one storage that is no input's are made of one result."""
-        plain = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
-        for t in tensors:
-            self.make(t, plain)
+    def make_all(self, tensors: list[Tensor]) -> None:
+        """Plan how these are made, and leaves of which they are views and that the function dropped.
 
-    def make(self, t: Tensor, plain: frozenset[int] = frozenset()) -> int:
-        """The position among ``made`` of a tensor that a call gives.
-
-        Args:
-            plain: addresses of storages of which every tensor that is given comes after a detach.
+        Tensors on one storage that is no input's are made of one result.
         """
+        plain = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
+        self._position = {t: k for k, t in enumerate(tensors)}
+        self._tensors = tensors
+        while len(self.made) < len(tensors):
+            self.made.append(self._how(tensors[len(self.made)], plain))
+
+    def _made(self, t: Tensor) -> Made:
         known = self._position.get(t)
         if known is None:
-            self.made.append(self._how(t, plain))
-            known = self._position[t] = len(self.made) - 1
-        return known
+            known = self._position[t] = len(self._tensors)
+            self._tensors.append(t)
+        return Made(known)
 
-    def _how(self, t: Tensor, plain: frozenset[int]) -> Given | Fresh | Alias:
+    def _how(self, t: Tensor, plain: frozenset[int]) -> How:
         given = self.traced.input_of(t)
         if given is not None:
             return Given(given)
         if type(t) is not Replica:
             refuse(Event.CAPTURED, "a result is no tensor of the trace")
-        if t.is_inference() != torch.is_inference_mode_enabled() and not t.is_inference():
-            refuse(Event.INFERENCE)
-        needs = requires_grad(t)
-        if needs and t.is_leaf:
-            refuse(Event.LEAF)
+        is_leaf = _is_new_leaf(t)
+        needs = is_leaf or (requires_grad(t) and not t.is_leaf)
         state = self.traced.tracer.table.state(t)
         address = _torch.storage_address(state.storage)
         chain, root = self._chain(t, stop_at_detach=address in plain)
+        made: How
+        if is_leaf or state_of(t).is_parameter:
+            made = self._plain(t, False, state, chain, root)
+            if isinstance(made, Alias):
+                return MadeLeaf(made, is_leaf, state_of(t).is_parameter)
+            return made
+        if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
+            made = Alias(self._made(root), _steps(chain))
+            if _requires_after(root, chain) != needs:
+                refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
+            return made
+        return self._plain(t, needs, state, chain, root)
+
+    def _plain(self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor) -> Fresh | Alias:
+        """How a tensor is made that is no leaf of the function's own."""
         given = self.traced.input_of(root)
         if given is not None:
             if _requires_after(root, chain) != needs:
@@ -110,22 +129,25 @@ class Results:
             if needs:
                 refuse(Event.HISTORY, "a tensor on the storage of an argument")
             assert state.source is not None
-            return Alias(Given(state.source), geometry=geometry_of(t))
+            return Alias(Given(state.source), geometry=geometry_of(t), inference=t.is_inference())
         return self._of_own_storage(t, needs, state, chain, root)
 
     def _of_own_storage(
         self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor
-    ) -> Given | Fresh | Alias:
+    ) -> Fresh | Alias:
         table = self.traced.tracer.table
         address = _torch.storage_address(state.storage)
         known = self._roots.get(address)
         if known is None:
-            differentiable = requires_grad(root)
-            if differentiable and root.is_leaf:
-                refuse(Event.LEAF)
-            g, of = geometry_of(root), root if differentiable else None
+            look = GraphResult(
+                geometry_of(root).stride if state.version else None,
+                root.is_inference(),
+                _is_new_leaf(root),
+                state_of(root).is_parameter,
+            )
+            g, differentiable = geometry_of(root), look.leaf or (requires_grad(root) and not root.is_leaf)
             if differentiable or same(g.offset, 0):
-                known = (root, self.add(table.read(root), g, of, state.version > 0))
+                known = (root, self.add(table.read(root), g, root if differentiable else None, look))
             else:  # what it was a view of lies elsewhere now
                 whole = table.flat(state)
                 known = (None, self.add(table.read_view(whole), whole.geometry))
@@ -134,14 +156,14 @@ class Results:
         if first is not root:
             if needs or requires_grad(root):
                 refuse(Event.HISTORY, "two tensors on one storage, of which neither is a view of the other")
-            return Alias(Fresh(index), geometry=geometry_of(t), shift=self.results[index].geometry.offset)
+            shift = self.results[index].geometry.offset
+            return Alias(Fresh(index), geometry=geometry_of(t), shift=shift, inference=t.is_inference())
         if not chain:
             return Fresh(index)
         if _requires_after(root, chain) != needs:
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
         _check_windows(chain, needs, state)
-        base = self._position.get(root)
-        return Alias(Fresh(index) if base is None else Made(base), _steps(chain))
+        return Alias(self._made(root) if root in self._position else Fresh(index), _steps(chain))
 
     def _chain(self, t: Tensor, stop_at_detach: bool = False) -> tuple[list[ViewStep], Tensor]:
         """The steps by which ``t`` was made, the first one first, and what it was made of."""
@@ -150,13 +172,13 @@ class Results:
         while True:
             state = state_of(t)
             step = state.step
-            if step is None or state.moved or geometry_of(t) != spelled(step.geometry):
+            if step is None or (steps and _is_new_leaf(t)) or state.moved or geometry_of(t) != spelled(step.geometry):
                 break
             source = step.source
             same = _torch.storage_address(_torch.storage_of(source)) == _torch.storage_address(_torch.storage_of(t))
             if not same or geometry_of(source) != spelled(step.source_geometry):
                 break
-            if step.op in _DETACHES and (stop_at_detach or t.requires_grad):
+            if step.op in _DETACHES and (stop_at_detach or (t.requires_grad and not t.is_leaf)):
                 break  # what was detached, and has got a history of its own since, is made as a root is
             steps.insert(0, step)
             t = source
@@ -199,6 +221,12 @@ def _check_windows(chain: Sequence[ViewStep], needs: bool, state: StorageState) 
         refuse(Event.HISTORY, "as_strided of a view whose base was written since")
 
 
+def _is_new_leaf(t: Tensor) -> bool:
+    """Whether the function made ``t`` a leaf that requires grad."""
+    state = state_of(t)
+    return requires_grad(t) and t.is_leaf and (state.step is None or state.told)
+
+
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:
     return tuple(s.how for s in chain)
 
@@ -207,5 +235,5 @@ def _requires_after(root: Tensor, chain: Sequence[ViewStep]) -> bool:
     """Whether the view that the chain makes of ``root`` requires grad."""
     needs = requires_grad(root)
     for step in chain:
-        needs = needs and step.how.grad and step.op not in _DETACHES
+        needs = needs and step.how.grad and not step.how.inference and step.op not in _DETACHES
     return needs

@@ -98,6 +98,7 @@ class TensorMeta(NamedTuple):
     device: torch.device
     requires_grad: bool
     is_leaf: bool
+    is_inference: bool
 
     def __str__(self) -> str:
         autograd = ["requires grad"] if self.requires_grad else []

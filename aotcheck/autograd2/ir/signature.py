@@ -23,8 +23,11 @@ __all__ = [
     "Fresh",
     "Given",
     "GradOf",
+    "GraphResult",
+    "How",
     "Input",
     "Made",
+    "MadeLeaf",
     "MetadataMutation",
     "Mutation",
     "Param",
@@ -171,17 +174,38 @@ class Alias:
         steps: the ops, the first one first.
         geometry: in place of steps, where it lies on the base's storage; such an alias has no history.
         shift: the offset that the base has in ``geometry``'s count; None if that counts from the storage's beginning.
+        inference: whether what has a ``geometry`` is an inference tensor.
     """
 
     base: Given | Fresh | Made
     steps: tuple[Step, ...] = ()
     geometry: Geometry | None = None
     shift: Size | None = None
+    inference: bool = False
 
     def __str__(self) -> str:
         if self.geometry is not None:
             return f"{self.geometry} on the storage of {self.base}, without history"
         return " then ".join([f"{self.base}", *map(str, self.steps)])
+
+
+@dataclass(frozen=True)
+class MadeLeaf:
+    """An alias that the function made a leaf.
+
+    Args:
+        of: the alias.
+        requires_grad: whether it requires grad.
+        parameter: whether it is a ``Parameter``.
+    """
+
+    of: Alias
+    requires_grad: bool
+    parameter: bool
+
+    def __str__(self) -> str:
+        kind = "a Parameter" if self.parameter else "a leaf"
+        return f"{self.of}, {kind} that {'requires' if self.requires_grad else 'does not require'} grad"
 
 
 @dataclass(frozen=True)
@@ -193,6 +217,9 @@ class Made:
     def __str__(self) -> str:
         return f"m{self.index}"
 
+
+How = Given | Fresh | Alias | MadeLeaf
+"""How a tensor that a call gives is made."""
 
 _NOTHING = Const(None)
 
@@ -289,15 +316,32 @@ class Effects:
         written: inputs whose data changes.
         moved: inputs whose geometry, storage or autograd state changes.
         assigned: places that every call sets.
-        gradients: inputs whose ``.grad`` is set, and to what.
+        gradients: inputs, and leaves made inside, whose ``.grad`` is set, and to what.
         grad_mode: grad mode afterwards, if it is another.
     """
 
     written: tuple[Written, ...] = ()
     moved: tuple[MetadataMutation, ...] = ()
     assigned: tuple[Assign, ...] = ()
-    gradients: tuple[tuple[int, Structure], ...] = ()
+    gradients: tuple[tuple[Given | Made, Structure], ...] = ()
     grad_mode: bool | None = None
+
+
+@dataclass(frozen=True)
+class GraphResult:
+    """How a result of the graph looks to the caller.
+
+    Args:
+        stride: its strides, where the graph may give it others.
+        inference: whether it is an inference tensor; None where nobody sees that.
+        leaf: whether it is a leaf that requires grad.
+        parameter: whether it is a ``Parameter``.
+    """
+
+    stride: tuple[Size, ...] | None = None
+    inference: bool | None = None
+    leaf: bool = False
+    parameter: bool = False
 
 
 @dataclass(frozen=True)
@@ -309,11 +353,11 @@ class Signature:
         made: tensors that results and assignments are made of, each once, in order.
         output: how the result is built.
         effects: what it changes.
-        results: how many results the graph has before saved tensors.
+        results: what the graph gives before saved tensors.
     """
 
     inputs: tuple[Input, ...]
-    made: tuple[Given | Fresh | Alias, ...] = ()
+    made: tuple[How, ...] = ()
     output: Structure = _NOTHING
     effects: Effects = Effects()
-    results: int = 0
+    results: tuple[GraphResult, ...] = ()

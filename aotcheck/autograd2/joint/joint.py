@@ -18,6 +18,7 @@ from aotcheck.autograd2.analyze.results import Result
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, row_major
+from aotcheck.autograd2.ir.signature import Fresh, Given
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica
 from aotcheck.autograd2.trace.run import Traced
@@ -31,11 +32,11 @@ class Component:
 
     Args:
         results: positions among the graph's results.
-        inputs: positions of the inputs to which gradients may flow.
+        inputs: the inputs to which gradients may flow, and results that are leaves made inside.
     """
 
     results: tuple[int, ...]
-    inputs: tuple[int, ...]
+    inputs: tuple[Given | Fresh, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,7 @@ class Backward:
         tangents: a placeholder for each defined tangent.
         geometries: how each of these lies.
         gradients: for each input of the component, what it gets, or None.
+        error: what eager says, if its backward raises.
     """
 
     component: Component
@@ -55,20 +57,20 @@ class Backward:
     tangents: tuple[Node, ...]
     geometries: tuple[Geometry, ...]
     gradients: tuple[Node | None, ...]
+    error: str = ""
 
 
 def components(traced: Traced, results: Sequence[Result]) -> tuple[Component, ...]:
     """The results with a history, grouped."""
-    ends = {i.grad_fn: k for k, i in enumerate(traced.inputs) if i.edge is not None and i.grad_fn is not None}
-    leaves: dict[Tensor, int] = {
-        i.replica: k for k, i in enumerate(traced.inputs) if i.edge is not None and i.grad_fn is None
-    }
-    groups: list[tuple[list[int], set[Any], set[int]]] = []
+    ends = {i.grad_fn: Given(k) for k, i in enumerate(traced.inputs) if i.grad_fn is not None}
+    leaves: dict[Tensor, Given | Fresh] = {i.replica: Given(k) for k, i in enumerate(traced.inputs)}
+    leaves |= {r.leaf: Fresh(k) for k, r in enumerate(results) if r.leaf is not None}
+    groups: list[tuple[list[int], set[Any], set[Given | Fresh]]] = []
     for k, result in enumerate(results):
-        if result.tensor is None:
+        if result.tensor is None or result.leaf is not None:
             continue
         nodes, inputs = _reached(result.tensor.grad_fn, ends, leaves)
-        merged: tuple[list[int], set[Any], set[int]] = ([k], nodes, inputs)
+        merged: tuple[list[int], set[Any], set[Given | Fresh]] = ([k], nodes, inputs)
         apart = []
         for group in groups:
             if group[1] & nodes:
@@ -76,13 +78,18 @@ def components(traced: Traced, results: Sequence[Result]) -> tuple[Component, ..
             else:
                 apart.append(group)
         groups = [*apart, merged]
-    return tuple(Component(tuple(sorted(g[0])), tuple(sorted(g[2]))) for g in groups)
+    return tuple(Component(tuple(sorted(g[0])), tuple(sorted(g[2], key=str))) for g in groups)
 
 
-def _reached(start: Any, ends: dict[Any, int], leaves: dict[Tensor, int]) -> tuple[set[Any], set[int]]:
-    """The nodes of autograd from ``start`` on, and the inputs at which they end."""
+def _reached(
+    start: Any, ends: dict[Any, Given], leaves: dict[Tensor, Given | Fresh]
+) -> tuple[set[Any], set[Given | Fresh]]:
+    """The nodes of autograd from ``start`` on, and the inputs and leaves at which they end.
+
+    A leaf that the function made and dropped is no end: nobody sees its gradient.
+    """
     nodes: set[Any] = set()
-    inputs: set[int] = set()
+    inputs: set[Given | Fresh] = set()
     todo = [start]
     while todo:
         node = todo.pop()
@@ -91,10 +98,9 @@ def _reached(start: Any, ends: dict[Any, int], leaves: dict[Tensor, int]) -> tup
         if node in ends:
             inputs.add(ends[node])
         elif _torch.accumulates(node):
-            found = leaves.get(node.variable)
-            if found is None:
-                refuse(Event.LEAF, "gradients flow to it")
-            inputs.add(found)
+            leaf = node.variable
+            if leaf in leaves and leaf.requires_grad:
+                inputs.add(leaves[leaf])
         else:
             nodes.add(node)
             todo += [n for n, _ in node.next_functions]
@@ -126,9 +132,11 @@ def trace_backward(
         tangents.append(tracer.fresh_at(lies, node, result.node.device))
         nodes.append(node)
         geometries.append(lies)
+    edges = [_edge(traced, results, end) for end in component.inputs]
+    if not edges:
+        return Backward(component, defined, tuple(nodes), tuple(geometries), (None,))
     tracer.in_backward = True
-    edges = [traced.inputs[k].edge for k in component.inputs]
-    with _torch.single_threaded_backward(), torch.autocast("cpu", enabled=False), tracer:
+    with torch.inference_mode(False), _torch.single_threaded_backward(), torch.autocast("cpu", enabled=False), tracer:
         try:
             found = torch.autograd.grad(tensors, edges, tangents, allow_unused=True, retain_graph=True)
         except UnsupportedError:
@@ -136,7 +144,10 @@ def trace_backward(
         except _torch.GuardOnDataDependentSymNode:
             refuse(Event.DATA, "a backward branches on a size that data decide")
         except RuntimeError as error:
-            raise UnsupportedError("backward that eager refuses", str(error)) from error
+            if not _torch.tells_of_lost_values(error):
+                raise UnsupportedError("backward that eager refuses", str(error)) from error
+            none = (None,) * len(component.inputs)
+            return Backward(component, defined, tuple(nodes), tuple(geometries), none, str(error))
         finally:
             tracer.in_backward = False
     gradients: list[Node | None] = []
@@ -145,3 +156,11 @@ def trace_backward(
             refuse(Event.CAPTURED, "a gradient is no tensor of the trace")
         gradients.append(None if gradient is None else tracer.table.read(gradient))
     return Backward(component, defined, tuple(nodes), tuple(geometries), tuple(gradients))
+
+
+def _edge(traced: Traced, results: Sequence[Result], end: Given | Fresh) -> Any:
+    """Where the gradient of an input, or of a leaf made inside, arrives."""
+    if isinstance(end, Fresh):
+        return results[end.index].leaf
+    given = traced.inputs[end.input]
+    return given.replica if given.edge is None else given.edge

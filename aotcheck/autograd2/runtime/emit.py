@@ -16,7 +16,10 @@ from aotcheck.autograd2.ir.signature import (
     Alias,
     Fresh,
     Given,
+    GraphResult,
+    How,
     Made,
+    MadeLeaf,
     MetadataMutation,
     Mutation,
     Signature,
@@ -25,7 +28,7 @@ from aotcheck.autograd2.ir.signature import (
 )
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure, build
-from aotcheck.autograd2.runtime.function import Runner, attach
+from aotcheck.autograd2.runtime.function import Runner, attach, watch
 
 __all__ = ["Attachment", "Call", "emit"]
 
@@ -35,11 +38,19 @@ Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any]], Any]
 
 @dataclass(frozen=True)
 class Attachment:
-    """Results that get the history of a component, and the inputs to which its gradients flow."""
+    """Results that get the history of a component.
+
+    Args:
+        runner: runs its backwards.
+        results: positions of the graph's results.
+        inputs: the inputs, or leaves, to which its gradients flow.
+        watched: inputs that the call wrote and the backward needs: the caller must not write them before it.
+    """
 
     runner: Runner
     results: tuple[int, ...]
-    inputs: tuple[int, ...]
+    inputs: tuple[Given | Fresh, ...]
+    watched: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,11 +59,13 @@ class Modes:
 
     Args:
         grad: whether grad mode is on as the call is made.
+        inference: whether inference mode is.
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
         draws: whether the graph draws random numbers.
     """
 
     grad: bool
+    inference: bool
     records_grad: bool = False
     draws: bool = False
 
@@ -91,7 +104,6 @@ def emit(
     forward: Callable[..., Any],
     graph_inputs: Sequence[int | tuple[int, torch.dtype]],
     attachments: Sequence[Attachment],
-    strides: Mapping[int, tuple[Any, ...]],
     modes: Modes,
     symbolic: Symbolic,
 ) -> tuple[Call, str]:
@@ -101,7 +113,6 @@ def emit(
         forward: computes results and saved tensors.
         graph_inputs: what it takes: inputs by position, or the whole storage of one in a dtype.
         attachments: results with a history.
-        strides: results that must have other strides than the graph may give them.
         modes: in which the call is made, and the graph runs.
         symbolic: where the values of symbols come from.
     """
@@ -112,6 +123,7 @@ def emit(
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
+        "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
     s.add("def call(inputs, looked, tables):", 0)
@@ -119,23 +131,25 @@ def emit(
         s.add(f"({', '.join(f'a{k}' for k in range(count))},) = inputs")
     for m in effects.moved:
         if m.requires_grad:
-            s.add(f"a{m.input}.requires_grad_()")
+            s.add(_in_place(f"a{m.input}.requires_grad_()", signature, m.input, modes))
     for name, (k, d) in symbolic.reads.items():
         s.add(f"{name} = a{k}.size({d})")
     s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in symbolic.reads)}}}")
     grad = modes.grad
+    inside = modes.inference and not attachments
     detached = ".detach()" if grad and modes.records_grad else ""
     given = [
         f"a{i}{detached}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs
     ]
-    results = [f"r{k}" for k in range(signature.results)]
+    results = [f"r{k}" for k in range(len(signature.results))]
     given += symbolic.taken
     if modes.draws:
         s.add("state = get_state()")
+    normal = "with inference(False), no_grad(): " if modes.inference and not inside else ""
     if grad and not modes.records_grad:
         s.add("set_grad(False)")
     s.add("try:")
-    s.add(f"out = forward({', '.join(given)})", 2)
+    s.add(f"{normal}out = forward({', '.join(given)})", 2)
     s.add("except Exception as error:")
     if modes.draws:
         s.add("set_state(state)", 2)
@@ -150,32 +164,38 @@ def emit(
         s.add(f"out = out[:{-len(symbolic.defined)}]")
     if results:
         s.add(f"{', '.join(results)}, *saved = out" if attachments else f"{', '.join(results)}, = out")
-    for k, stride in strides.items():
-        wanted = numbers(stride)
-        s.add(f"if r{k}.stride() != {wanted}: r{k} = restrided(r{k}, {wanted})")
+    for k, look in enumerate(signature.results):
+        _look(s, k, look, inside)
     for attachment in attachments:
-        _attach(s, attachment, grad)
+        _attach(s, attachment, modes)
     left = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
     sizes = {m.input: m.nbytes for m in effects.moved if m.nbytes is not None}
     late = {k for k, how in left.items() if _fits(how, sizes)}
     for k in left.keys() - late:
-        s.add(f"m{k} = {_made(s, left[k], k, grad)}")
+        _make(s, left[k], k, modes)
     for j, nbytes in sizes.items():
         s.add(f"a{j}.untyped_storage().resize_({nbytes})")
     for k in late:
-        s.add(f"m{k} = {_made(s, left[k], k, grad)}")
+        _make(s, left[k], k, modes)
     for w in effects.written:
-        _write(s, w)
+        s.add(_in_place(_write(w), signature, w.input, modes))
+        if w.versions:
+            s.names["increment_version"] = torch.autograd.graph.increment_version
+            s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
     for m in effects.moved:
-        _move(s, m)
-    for k, how in enumerate(signature.made):
-        if k not in left and (made := _made(s, how, k, grad)) != f"m{k}":
-            s.add(f"m{k} = {made}")
+        _move(s, m, signature, modes)
+    for attachment in attachments:
+        if attachment.watched:
+            watched = "".join(f"a{k}, " for k in attachment.watched)
+            s.add(f"node{attachment.results[0]}.watched = watch(({watched}))")
+    for k in _bases_first(signature.made):
+        if k not in left:
+            _make(s, signature.made[k], k, modes)
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
-    for k, value in effects.gradients:
-        s.add(f"set_gradient(a{k}, {_built(s, value, made)})")
+    for of, value in effects.gradients:
+        s.add(f"set_gradient({_of(of)}, {_built(s, value, made)})")
     if effects.grad_mode is not None:
         s.add(f"set_grad({effects.grad_mode})")
     s.add(f"return {_built(s, signature.output, made)}")
@@ -185,50 +205,79 @@ def emit(
     return call, source
 
 
-def _lies_on_input(how: Given | Fresh | Alias) -> bool:
+def _lies_on_input(how: How) -> bool:
     """Whether a tensor is made by its geometry on the storage that an input has at entry."""
     return isinstance(how, Alias) and how.geometry is not None and isinstance(how.base, Given)
 
 
-def _fits(how: Given | Fresh | Alias, sizes: Mapping[int, int]) -> bool:
+def _fits(how: How, sizes: Mapping[int, int]) -> bool:
     """Whether it can be made on its storage once that has its new size; if not, it must be made before."""
     assert isinstance(how, Alias) and how.geometry is not None and isinstance(how.base, Given)
     size, reached = sizes.get(how.base.input), how.geometry.end
     return size is None or type(reached) is not int or reached * how.geometry.dtype.itemsize <= size
 
 
-def _attach(s: _Source, attachment: Attachment, grad: bool) -> None:
+def _mode(wanted: tuple[bool, bool], now: Modes) -> str:
+    """The beginning of a line that runs in these modes; empty if they are those of the call."""
+    grad = f"{'enable_grad' if wanted[0] else 'no_grad'}()"
+    if wanted[1] is not now.inference:
+        return f"with inference({wanted[1]}), {grad}: "
+    return f"with {grad}: " if wanted[0] is not now.grad else ""
+
+
+def _in_place(line: str, signature: Signature, k: int, modes: Modes) -> str:
+    """A line that changes an input: inference tensors may only be changed in inference mode."""
+    if modes.inference or not signature.inputs[k].meta.is_inference:
+        return line
+    return f"with inference(True), {line[5:]}" if line.startswith("with ") else f"with inference(True): {line}"
+
+
+def _look(s: _Source, k: int, look: GraphResult, inside: bool) -> None:
+    """The graph's result becomes what the caller is to see; ``inside``: the graph ran in inference mode."""
+    if look.stride is not None:
+        wanted = numbers(look.stride)
+        s.add(f"if r{k}.stride() != {wanted}: r{k} = restrided(r{k}, {wanted})")
+    inference = inside if look.inference is None else look.inference
+    if inference is not inside:
+        s.add(f"r{k} = as_inference(r{k}, {inference})")
+    if look.parameter:
+        s.add(f"with inference({inference}): r{k} = parameter(r{k}, {look.leaf})")
+    elif look.leaf:
+        s.add(f"with inference({inference}): r{k}.requires_grad_()")
+
+
+def _attach(s: _Source, attachment: Attachment, modes: Modes) -> None:
     results = "".join(f"r{k}, " for k in attachment.results)
-    inputs = "".join(f"a{k}, " for k in attachment.inputs)
+    inputs = "".join(f"{_of(end)}, " for end in attachment.inputs) or "empty(0).requires_grad_(), "
     runner = s.bind("runner", attachment.runner)
-    line = f"{results[:-1]} = attach({runner}, ({results}), saved, ({inputs}), sizes)"
-    s.add(line if grad else f"with enable_grad(): {line}")
+    mode = _mode((True, False), modes)
+    s.add(f"{mode}{results[:-1]} = attach({runner}, ({results}), saved, ({inputs}), sizes)")
+    if attachment.watched:
+        s.add(f"node{attachment.results[0]} = r{attachment.results[0]}.grad_fn")
 
 
-def _write(s: _Source, w: Written) -> None:
+def _write(w: Written) -> str:
     if w.flat:
-        s.add(f"with no_grad(): flat_of(a{w.input}, r{w.result}.dtype).copy_(r{w.result})")
-    elif w.kind is Mutation.DIFFERENTIABLE:
-        s.add(f"with enable_grad(): a{w.input}.copy_(r{w.result})")
-    elif w.kind is Mutation.HIDDEN:
-        s.add(f"a{w.input}.data.copy_(r{w.result})")
-    else:
-        s.add(f"with no_grad(): a{w.input}.copy_(r{w.result})")
-    if w.versions:
-        s.names["increment_version"] = torch.autograd.graph.increment_version
-        s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
+        return f"with no_grad(): flat_of(a{w.input}, r{w.result}.dtype).copy_(r{w.result})"
+    if w.kind is Mutation.DIFFERENTIABLE:
+        return f"with enable_grad(): a{w.input}.copy_(r{w.result})"
+    if w.kind is Mutation.HIDDEN:
+        return f"a{w.input}.data.copy_(r{w.result})"
+    return f"with no_grad(): a{w.input}.copy_(r{w.result})"
 
 
-def _move(s: _Source, m: MetadataMutation) -> None:
+def _move(s: _Source, m: MetadataMutation, signature: Signature, modes: Modes) -> None:
     name = f"a{m.input}"
     if m.geometry is not None:
         g = m.geometry
         if m.base is None:
-            s.add(f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})")
+            line = f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})"
         else:
-            s.add(f"set_storage({name}, {_of(m.base)}, {_geometry(s, g)}, {text(m.shift)}, {m.by_data})")
+            line = f"set_storage({name}, {_of(m.base)}, {_geometry(s, g)}, {text(m.shift)}, {m.by_data})"
+        s.add(_in_place(line, signature, m.input, modes))
     if m.requires_grad is False:
-        s.add(f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)")
+        line = f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)"
+        s.add(_in_place(line, signature, m.input, modes))
 
 
 def _of(base: Given | Fresh | Made) -> str:
@@ -239,18 +288,6 @@ def _of(base: Given | Fresh | Made) -> str:
             return f"r{k}"
         case Made(k):
             return f"m{k}"
-
-
-def _made(s: _Source, how: Given | Fresh | Alias, k: int, grad: bool) -> str:
-    if not isinstance(how, Alias):
-        return _of(how)
-    if how.geometry is not None:
-        return f"raw_alias({_of(how.base)}, {_geometry(s, how.geometry)}, {text(how.shift)})"
-    name = _of(how.base)
-    for step in how.steps:
-        _step(s, step, k, name, grad)
-        name = f"m{k}"
-    return name
 
 
 def numbers(terms: Sequence[Any]) -> str:
@@ -271,14 +308,50 @@ def _argument(s: _Source, a: Any) -> str:
     return text(a) if symbols_in(a) else s.bind("arg", a)
 
 
-def _step(s: _Source, step: Step, k: int, source: str, grad: bool) -> None:
+def _bases_first(made: Sequence[How]) -> list[int]:
+    """The order in which tensors are made: what a tensor is a view of comes before it."""
+    order: dict[int, None] = {}
+
+    def add(k: int) -> None:
+        how = made[k]
+        alias = how.of if isinstance(how, MadeLeaf) else how
+        if isinstance(alias, Alias) and isinstance(alias.base, Made):
+            add(alias.base.index)
+        order.setdefault(k)
+
+    for k in range(len(made)):
+        add(k)
+    return list(order)
+
+
+def _make(s: _Source, how: How, k: int, modes: Modes) -> None:
+    """Let ``m<k>`` be the tensor."""
+    if isinstance(how, MadeLeaf):
+        _make(s, how.of, k, modes)
+        if how.parameter:
+            s.add(f"m{k} = parameter(m{k}, {how.requires_grad})")
+        elif how.requires_grad:
+            s.add(f"with inference(m{k}.is_inference()): m{k}.requires_grad_()")
+    elif not isinstance(how, Alias):
+        if (name := _of(how)) != f"m{k}":
+            s.add(f"m{k} = {name}")
+    elif how.geometry is not None:
+        mode = "" if how.inference is modes.inference else f"with inference({how.inference}): "
+        s.add(f"{mode}m{k} = raw_alias({_of(how.base)}, {_geometry(s, how.geometry)}, {text(how.shift)})")
+    else:
+        name = _of(how.base)
+        for step in how.steps:
+            _step(s, step, k, name, modes)
+            name = f"m{k}"
+        if not how.steps:
+            s.add(f"m{k} = {name}")
+
+
+def _step(s: _Source, step: Step, k: int, source: str, modes: Modes) -> None:
     kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
     rest = "".join(f", {_argument(s, a)}" for a in step.args)
     item = "" if step.index is None else f"[{step.index}]"
-    line = f"m{k} = {s.bind('op', step.op)}({source}{rest}{kwargs}){item}"
-    if step.grad is not grad:
-        line = f"with {'enable_grad' if step.grad else 'no_grad'}(): {line}"
-    s.add(line)
+    s.add(f"{_mode((step.grad, step.inference), modes)}m{k} = {s.bind('op', step.op)}({source}{rest}{kwargs}){item}")
 
 
 def _assign(s: _Source, table: int, key: Structure, value: Structure | None, made: str) -> None:
@@ -334,6 +407,14 @@ def restrided(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     if all(n == 1 or a == b for n, a, b in zip(t.shape, t.stride(), stride, strict=True)):
         return t
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
+
+
+def as_inference(t: Tensor, inference: bool) -> Tensor:
+    """``t`` as an inference tensor, or as none, on the same memory."""
+    with torch.inference_mode(inference):
+        return torch.empty(0, dtype=t.dtype, device=t.device).set_(
+            t.untyped_storage(), t.storage_offset(), t.shape, t.stride()
+        )
 
 
 def raw_alias(t: Tensor, g: Geometry, shift: int | None) -> Tensor:

@@ -16,7 +16,7 @@ from aotcheck.autograd2.ir.size import is_static
 from aotcheck.autograd2.partition.default import BackwardGraph
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["Runner", "attach", "laid_out"]
+__all__ = ["Runner", "attach", "laid_out", "watch"]
 
 
 @dataclass
@@ -44,6 +44,8 @@ class Runner:
         graph = self.graphs.get(defined)
         if graph is None:
             graph = self.graphs[defined] = self.late(defined)
+        if graph.backward.error:
+            raise RuntimeError(graph.backward.error)
         function = self.compiled.get(defined)
         if function is None:
             function = self.compiled[defined] = self.compile(graph)
@@ -79,6 +81,22 @@ def _dense(shape: Sequence[int], order: Sequence[int] | None) -> tuple[int, ...]
     return tuple(stride)
 
 
+_WRITTEN = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+    "an argument that the compiled function wrote was written again before the backward."
+)
+
+
+def watch(tensors: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
+    """For each a tensor without memory that counts its versions, and the version now."""
+    counters = []
+    for t in tensors:
+        counter = t.detach()
+        counter.data = counter.new_empty(0)
+        counters.append((counter, _torch.version_of(counter)))
+    return counters
+
+
 class _Attached(torch.autograd.Function):
     """Takes results and saved tensors past autograd, and the inputs to which gradients flow."""
 
@@ -96,6 +114,9 @@ class _Attached(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse(Event.SECOND)
         runner: Runner = ctx.runner
+        for counter, version in getattr(ctx, "watched", ()):
+            if _torch.version_of(counter) != version:
+                raise RuntimeError(_WRITTEN)
         saved = ctx.saved_tensors if runner.saved else ()
         return (None, None, None, None, *runner.run(saved, tangents, ctx.sizes))
 

@@ -72,7 +72,7 @@ class TracedInput:
 
 def meta_of(t: Tensor) -> TensorMeta:
     """What is known of a real tensor."""
-    return TensorMeta(geometry_of(t), t.device, t.requires_grad, t.is_leaf)
+    return TensorMeta(geometry_of(t), t.device, t.requires_grad, t.is_leaf, t.is_inference())
 
 
 def _admit(t: Tensor, descriptor: Descriptor) -> None:
@@ -102,6 +102,7 @@ class _Maker:
             elem = self._symbolic(real, self.position.get(real, -1))
             replica = make_replica(self._elem(real) if elem is None else elem, real.device, self.tracer)
         replica.aot.is_parameter = isinstance(real, torch.nn.Parameter)
+        replica.aot.is_root_of_view = _torch.base_of(real) is not None
         return replica
 
     def _symbolic(self, real: Tensor, position: int) -> Tensor | None:
@@ -149,6 +150,8 @@ class _Maker:
             return replica
         if real.is_leaf:
             Tensor.requires_grad_(replica)
+            replica.aot.told = _torch.accepts_gradients(real)
+            self.tracer.bases_wanted |= not replica.aot.told
             return replica
         shape, dtype = _torch.recorded_gradient(real.grad_fn, real.output_nr)
         if shape != tuple(real.shape) or dtype != real.dtype:
@@ -220,6 +223,8 @@ def _view(t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
         _torch.set_creation_meta(replica, how)
     made_again: Replica = replica
+    if t.requires_grad and t.is_leaf and _torch.accepts_gradients(t):
+        made_again.requires_grad_()
     made_again.aot.is_parameter = isinstance(t, torch.nn.Parameter)
     return made_again
 

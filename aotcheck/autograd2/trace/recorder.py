@@ -41,6 +41,7 @@ class Recorder:
     Attributes:
         inside: whether a kernel runs now; replicas then say that they are on the meta device.
         gradients_wanted: whether the function asked for the gradient of a tensor.
+        bases_wanted: whether it met a view among the inputs that must be made from its base.
         alive: all replicas that were made.
         keep: tensors whose addresses must not be used again.
         lines: the user's line that made a node of autograd, by the number of the node after it.
@@ -61,6 +62,7 @@ class Recorder:
         self.gradients_wanted = False
         self.symbols_wanted = False
         self.in_backward = False
+        self.bases_wanted = False
 
     def lift(self, t: Tensor) -> Tensor:
         """A tensor that the function made of Python values, as a constant of the graph."""

@@ -14,14 +14,14 @@ disarmed when the trace is over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.trace.gate import Event, refuse
 
@@ -36,6 +36,9 @@ class Trace(Protocol):
 
     gradients_wanted: bool
     """Whether the function used ``.grad`` of an input."""
+
+    bases_wanted: bool
+    """Whether a view among the inputs must be made from its base."""
 
     alive: list[Replica]
     """All replicas of the trace."""
@@ -73,6 +76,8 @@ class TensorState:
         step: how it was made, if it is a view.
         is_parameter: whether the real tensor is a ``Parameter``.
         data_assigned: whether ``.data`` was assigned.
+        told: whether the function made it require grad. A view made under no_grad says that it does if its base does.
+        is_root_of_view: whether the real tensor is a view, and this replica is not.
         moved: whether set_, resize_ or an in-place change of its shape was called on it.
     """
 
@@ -82,7 +87,8 @@ class TensorState:
     is_parameter: bool = False
     data_assigned: bool = False
     moved: bool = False
-    notes: dict[str, Any] = field(default_factory=dict)
+    told: bool = False
+    is_root_of_view: bool = False
 
 
 class Replica(Tensor):
@@ -117,13 +123,45 @@ class Replica(Tensor):
         refuse(Event.SWAP, f"a tensor becomes one of class {kind.__qualname__}")
 
     @property
-    def _is_param(self) -> bool:  # type: ignore[override]  # torch types it as an attribute
+    def _is_param(self) -> bool:
         return self.aot.is_parameter
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        self.aot.is_parameter = value
+
+    @property
+    def requires_grad(self) -> bool:
+        """As torch's. That it was set is noted."""
+        return _torch.requires_grad(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Replica:
+        """Noted, as autograd does not tell."""
+        Tensor.requires_grad_(self, requires_grad)
+        self.aot.told = requires_grad
+        return self
+
+    def detach_(self) -> Replica:
+        """As torch's, which tells no mode of it. Of views it is an error."""
+        self.aot.trace.bases_wanted |= self.aot.is_root_of_view
+        Tensor.detach_(self)
+        return self
 
     @property
     def data(self) -> Tensor:
-        """The same memory without history."""
-        return self.detach()
+        """The same memory without history, with a version counter of its own."""
+        made: Any = _torch.data_of(self)
+        _torch.set_class(made, Replica)
+        lies, state = geometry_of(self), self.aot
+        step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), lies, lies)
+        made.__dict__["aot"] = TensorState(state.device, state.trace, step)
+        state.trace.alive.append(made)
+        replica: Replica = made
+        return replica
 
     @data.setter
     def data(self, value: Tensor) -> None:

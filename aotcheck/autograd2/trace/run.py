@@ -61,6 +61,7 @@ class Traced:
         changes: what it assigned around it.
         gradients: of inputs that are leaves, the ``.grad`` before and after, where it is another tensor.
         grad_mode: grad mode afterwards, if it is another.
+        modes: grad mode and inference mode of the call.
     """
 
     tracer: Tracer
@@ -69,7 +70,7 @@ class Traced:
     result: Any
     changes: list[Change]
     grad_mode: bool | None
-    grad_enabled: bool
+    modes: tuple[bool, bool]
 
     def release(self) -> None:
         """Let go of what the call brought; what is left is for backwards that are traced later."""
@@ -98,8 +99,8 @@ def trace(
         for _, t in bound.tensors:
             if t.requires_grad and t.is_leaf and t.grad is not None:
                 replicas[t].grad = replicas[t.grad]
-    grad = torch.is_grad_enabled()
-    after = grad
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    grad = after = modes[0]
     with substituted(bound, replicas) as during, _global_state(), _torch.single_threaded_backward():
         try:
             with _torch.compiling(), WithoutLooking(), tracer:
@@ -110,6 +111,7 @@ def trace(
         except Exception as error:
             wanted = replace(
                 needs,
+                bases=needs.bases or tracer.bases_wanted,
                 gradients=needs.gradients or tracer.gradients_wanted,
                 symbols=needs.symbols or tracer.symbols_wanted,
             )
@@ -119,7 +121,7 @@ def trace(
                 raise
             raise UserError(wanted) from error
         found = changes(bound, during)
-    return Traced(tracer, bound, inputs, result, found, None if after is grad else after, grad)
+    return Traced(tracer, bound, inputs, result, found, None if after is grad else after, modes)
 
 
 @contextlib.contextmanager
