@@ -53,6 +53,7 @@ try:
         said_to_run,
         set_multithreading,
         unbatched,
+        unbatched_later,
         will_run,
     )
     from aotcheck._torch.compilers import (
@@ -456,6 +457,7 @@ __all__ = [
     "tensor_address",
     "transparent_kernels",
     "unbatched",
+    "unbatched_later",
     "unpack",
     "unpack_some",
     "unpacking",

@@ -64,6 +64,11 @@ def unbatched(t: torch.Tensor) -> torch.Tensor:
     return torch._remove_batch_dim(t, _batch_level(), 1, 0)
 
 
+def unbatched_later(t: torch.Tensor) -> torch.Tensor:
+    """As :func:`unbatched`, once the backward, in no other transform, is over."""
+    return torch._remove_batch_dim(t, 1, 1, 0)
+
+
 def batched(t: torch.Tensor) -> torch.Tensor:
     """What stands for the gradients along the first dimension of ``t`` to a backward that takes several at once."""
     return torch._add_batch_dim(t, 0, _batch_level())

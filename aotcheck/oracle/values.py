@@ -7,6 +7,7 @@ from enum import Enum
 
 import torch
 
+from aotcheck._torch import is_batched, unbatched_later
 from aotcheck.oracle.kinds import Deviation
 
 
@@ -99,6 +100,8 @@ def compare_values(
         rtol: the share of the largest magnitude by which floating values may differ in any program.
         tolerance: how far values may differ in programs that are not exact.
     """
+    if is_batched(eager) or is_batched(compiled):  # a gradient that outlives its backward with ``is_grads_batched``
+        return _compare_batched(eager, compiled)
     if torch.equal(_bits(eager), _bits(compiled)):
         return EQUAL
     same = same_bits(eager, compiled)
@@ -116,6 +119,15 @@ def compare_values(
     at = f"{list(where)} ({count} of {eager.numel()} elements differ)" if where else "[]"
     shown = f"{eager[where].item()!r} at {at}", f"{compiled[where].item()!r}"
     return Comparison(Agreement.DIFFERENT, *shown, _deviation(eager, compiled, ~same))
+
+
+def _compare_batched(eager: torch.Tensor, compiled: torch.Tensor) -> Comparison:
+    """Compare gradients of which at least one stands for several."""
+    if is_batched(eager) and is_batched(compiled):
+        return compare_values(unbatched_later(eager), unbatched_later(compiled))
+    several, one = "several gradients at once", "one gradient"
+    shown = (several, one) if is_batched(eager) else (one, several)
+    return Comparison(Agreement.DIFFERENT, *shown)
 
 
 def _deviation(eager: torch.Tensor, compiled: torch.Tensor, differ: torch.Tensor) -> Deviation:

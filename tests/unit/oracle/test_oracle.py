@@ -29,7 +29,7 @@ from aotcheck.oracle.undefined import (
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Program, Ref, TupleExpr
-from aotcheck.program.called.forms import Control
+from aotcheck.program.called.forms import Control, Transform
 from aotcheck.program.called.wrapped import wrapped
 from aotcheck.program.running import harness
 from tests.meta.small import X, op, program
@@ -233,6 +233,21 @@ def test_ops_of_higher_order_run_while_memory_is_filled(name: str) -> None:
     with undefined_memory(ODD):
         found = getattr(Control, name)(*args)
     torch.testing.assert_close(found, expected)
+
+
+def test_gradients_of_a_batched_backward_that_outlive_it_are_compared() -> None:
+    """``retain_grad`` of an argument keeps what a backward with ``is_grads_batched`` inside the function computes."""
+
+    def kept(factor: int) -> torch.Tensor:
+        x = torch.ones(2, 3, requires_grad=True) * factor
+        x.retain_grad()
+        Transform.batched(x, x)
+        assert x.grad is not None
+        return x.grad
+
+    assert compare_values(kept(1), kept(1)).agreement is Agreement.EQUAL
+    assert compare_values(kept(1), kept(2)).agreement is Agreement.DIFFERENT
+    assert compare_values(kept(1), torch.ones(2, 3)).agreement is Agreement.DIFFERENT
 
 
 def test_growing_keeps_what_was_there() -> None:
