@@ -52,7 +52,17 @@ def draw_transform(choose: Chooser, program: Program) -> Program:
             result = make_call(made, function_of(program), args)
     except EXPECTED:
         return program
-    # What the function puts into a container of the caller's would outlive the transform.
-    if any(a is not b for a, b in zip_longest(given, tensors_of(args))) or not tidy(list(tensors_of(result))):
+    # What the function puts into a container of the caller's would outlive the transform; a gradient of its may.
+    outlives = any(a is not b for a, b in zip_longest(given, tensors_of(args)))
+    if outlives or any(map(_is_of_a_transform, tensors_of(result))) or not tidy(list(tensors_of(result))):
         return program
     return replace(program, calls=(*program.calls[:index], made, *program.calls[index + 1 :]))
+
+
+def _is_of_a_transform(t: torch.Tensor) -> bool:
+    """Whether a transform that is over made the tensor, which then has no storage to look at."""
+    try:
+        t.untyped_storage()
+    except NotImplementedError:
+        return True
+    return False

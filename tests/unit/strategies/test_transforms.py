@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from aotcheck.program import Around, parse
+from strategies import transforms
 from strategies.transforms import draw_transform
 
 PROGRAM = """
@@ -41,3 +43,11 @@ class Jvp:
 def test_a_call_that_leaves_its_tensors_in_the_callers_container_is_under_no_transform(statement, around) -> None:
     program = parse("# /// aotcheck\n# format = 2\n# ///\n" + PROGRAM.format(statement=statement)).program
     assert draw_transform(Jvp(), program).calls[0].around == around  # type: ignore[arg-type]
+
+
+def test_a_call_whose_result_outlives_its_transform_is_under_none(monkeypatch) -> None:
+    left: list[torch.Tensor] = []
+    torch.func.vmap(lambda t: (left.append(t), t)[1])(torch.ones(2))
+    monkeypatch.setattr(transforms, "make_call", lambda *_: left[0])
+    program = parse("# /// aotcheck\n# format = 2\n# ///\n" + PROGRAM.format(statement='v1 = x0["k0"]')).program
+    assert draw_transform(Jvp(), program).calls[0].around == ()  # type: ignore[arg-type]
