@@ -186,7 +186,7 @@ def aot_function(
     def call(*args: Any, **kwargs: Any) -> Any:
         return compiled(*args, **kwargs)
 
-    call.aotcheck = compiled  # type: ignore[attr-defined]  # for explain
+    call.aotcheck = compiled  # type: ignore[attr-defined]  # functions take attributes; explain reads it
     return call
 
 

@@ -19,22 +19,10 @@ from torch import Tensor, nn
 from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
 from aotcheck.autograd2.ir.size import SYMBOLIC
+from aotcheck.autograd2.ir.structure import PLAIN
 
 __all__ = ["Bound", "Globals", "bind"]
 
-_PLAIN = (
-    int,
-    float,
-    bool,
-    str,
-    bytes,
-    complex,
-    type(None),
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-)
 _OPAQUE = (
     type,
     types.ModuleType,
@@ -153,7 +141,7 @@ class _Walk:
         bound = self.bound
         if isinstance(x, Tensor):
             bound.tensor(x, self.describe(path, x))
-        elif isinstance(x, _PLAIN):
+        elif isinstance(x, PLAIN):
             bound.key.append((type(x), x) if not isinstance(x, float) or x == x else (type(x), "nan"))
         elif type(x) in SYMBOLIC:
             bound.key.append((type(x), int(x)))
@@ -192,7 +180,7 @@ class _Walk:
             if isinstance(k, Tensor):
                 bound.tensor(k, self.describe(f"a key of {path}", k))
             else:
-                bound.key.append(k if isinstance(k, _PLAIN) else (type(k), id(k)))
+                bound.key.append(k if isinstance(k, PLAIN) else (type(k), id(k)))
             self.value(v, f"{path}[{k!r}]" if not isinstance(k, Tensor) else f"{path}[...]")
 
     def module(self, x: nn.Module, path: str, prefix: str) -> None:

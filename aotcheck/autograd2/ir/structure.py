@@ -15,6 +15,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.size import SYMBOLIC, Size, term, text
 
 __all__ = [
+    "PLAIN",
     "Const",
     "DictOf",
     "Leaf",
@@ -29,7 +30,7 @@ __all__ = [
     "take_apart",
 ]
 
-_PLAIN = (
+PLAIN = (
     int,
     float,
     bool,
@@ -158,7 +159,7 @@ def take_apart(
         return Leaf(leaf(x))
     if type(x) in SYMBOLIC:
         return Sized(term(x))
-    if isinstance(x, (*_PLAIN, type, torch.Size)):
+    if isinstance(x, (*PLAIN, type, torch.Size)):
         return Const(x)
     if (position := looked(x)) is not None:
         return Looked(position)

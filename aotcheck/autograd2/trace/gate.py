@@ -6,7 +6,7 @@ A refusal comes before anything of the caller's was touched. The list is docs/co
 from __future__ import annotations
 
 import enum
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import Where
@@ -29,19 +29,15 @@ class Event(enum.Enum):
     STORAGE = ("storage of a tensor with a history", "use set_, resize_ and .data = on tensors without grad_fn only")
     NO_GRAD_VIEW = ("view made under no_grad", "make the view where its base is written")
     HOOK = ("hook inside", "register hooks outside of the function")
-    FUNCTION = ("custom Function", "custom Functions come with a later part of this compiler")
     HIGHER_ORDER = ("higher-order op", "higher-order ops come with a later part of this compiler")
     UNKNOWN_WRITE = ("op without a functional form", "register a functional variant, or call the op outside")
     OVERLAP = ("overlapping operands", "clone one of the operands")
-    NO_META = ("op without a fake kernel", "register one with torch.library.register_fake")
     ALIAS = ("unannotated alias", "return a copy from the op, or declare the alias in its schema")
-    LEAF = ("leaf made inside", "make tensors that require grad outside of the function")
     FOREIGN = ("another tracer", "call the compiled function outside of it")
     CALLERS = ("backward into the caller's graph", "run the backward outside, or detach the argument")
     SECOND = ("second derivative", "second derivatives come with a later part of this compiler")
     LATE = ("backward of some results", "run one backward for all results")
     STATE = ("state assigned inside", "assign tensors, numbers and strings only")
-    INFERENCE = ("inference mode", "enter and leave inference mode outside of the function")
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 
@@ -49,8 +45,3 @@ def refuse(event: Event, detail: str = "", where: Where | None = None) -> NoRetu
     """Raise the refusal of an event; ``detail`` says what was met."""
     reason, instead = event.value
     raise UnsupportedError(reason, f"{detail}; {instead}" if detail else instead, where)
-
-
-def detail_of(func: Any) -> str:
-    """An op as messages name it."""
-    return str(func)

@@ -96,8 +96,9 @@ class View:
         """Whether a write to it can be carried to its parent by an op of its own."""
         if self.op is WINDOW or self.op in INVERTIBLE:
             return True
-        grows = self.op is aten.expand.default and self.parent is not None
-        return grows and same(self.geometry.numel, self.parent.geometry.numel)  # type: ignore[union-attr]
+        if self.op is not aten.expand.default or self.parent is None:
+            return False
+        return same(self.geometry.numel, self.parent.geometry.numel)
 
     @property
     def fits(self) -> bool:
