@@ -156,7 +156,7 @@ def test_pytest_workers_repeat_nothing_and_stop_together(tmp_path: Path) -> None
         [*command, *options, str(report), *base], capture_output=True, text=True, cwd=ROOT, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    blocks = list((tmp_path / "temp" / "aotcheck-claims-0").glob("block-*"))
+    blocks = list((tmp_path / "temp").glob("aotcheck-claims-*/block-*"))
     assert sorted(int(path.name.split("-")[1]) for path in blocks) == list(range(len(blocks)))
     programs = [int(part.split('"')[0]) for part in report.read_text().split('name="programs" value="')[1:]]
     assert len(programs) == 2 and sum(programs) == 25 * len(blocks)
