@@ -268,8 +268,8 @@ def simplified(env: ShapeEnv, expression: Any) -> Any:
 
 
 def learnt(env: ShapeEnv) -> int:
-    """How often the env has learnt that a symbol equals something."""
-    return int(env._replacements_version_counter)
+    """How many symbols the env has learnt to equal something."""
+    return len(env.replacements)
 
 
 def guards_of(env: ShapeEnv) -> list[Any]:
