@@ -49,11 +49,18 @@ class Step:
     backend: str = ""
     ours: bool = True
 
+    @property
+    def of_the_zoo(self) -> bool:
+        """Whether it runs the zoo's models, not programs or tests."""
+        return self.name.startswith("zoo")
+
 
 STEPS = (
     Step("zoo", 2, 200, "aotcheck"),
     Step("aotcheck", 3, 2000, "aotcheck"),
     Step("tests", 5, 100),
+    Step("zoo_second", 2, 200, "aotcheck_second"),
+    Step("aotcheck_second", 2, 2000, "aotcheck_second"),
     Step("aot_eager", 2, 300, "aot_eager", ours=False),
     Step("inductor", 4, 100, "inductor", ours=False),
 )
@@ -79,10 +86,11 @@ def scaled(step: Step, scale: float) -> Step:
 
 def command_of(step: Step, device: str, jobs: int, seconds: float, work: Path) -> list[str]:
     """The command line of a step that may take so many ``seconds``."""
-    if step.name == "zoo":
+    if step.of_the_zoo:
         names = [model.name for model in models_named(())][: step.amount]
         options = ["--device", device, "--jobs", str(jobs), "--timeout", f"{max(5, int(seconds) // 2)}s", "--json"]
-        return [sys.executable, "-W", "ignore", "-m", "aotcheck.cli", "zoo", "--models", ",".join(names), *options]
+        options += ["--models", ",".join(names)]
+        return [sys.executable, "-W", "ignore", "-m", "aotcheck.cli", "zoo", "--backend", step.backend, *options]
     if step.backend:
         options = ["--device", device, "--examples", str(step.amount), "--time", f"{max(5, int(seconds))}s"]
         options += ["--jobs", str(jobs), "--no-minimize"]
@@ -113,13 +121,13 @@ def run(step: Step, device: str, jobs: int, seconds: float, work: Path) -> Shown
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     text = log.read_text(encoding="utf-8", errors="replace")
-    if step.name == "zoo":
+    if step.of_the_zoo:
         judged, found = read_zoo(text)
     else:
         judged, found = read_fuzz(work / step.name / "run.jsonl") if step.backend else read_tests(text)
     ended = ended_as(step, code, judged, text)
     asked = f"{step.amount} programs" if step.backend else f"the tests of {step.amount}% of the files"
-    asked = "every model" if step.name == "zoo" else asked
+    asked = "every model" if step.of_the_zoo else asked
     return Shown(step.name, judged, asked, found, step.ours, ended, round(time.monotonic() - began, 1))
 
 
@@ -131,7 +139,7 @@ def ended_as(step: Step, code: int | None, judged: int, text: str) -> str:
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing was printed")
         return f"exit code {code}: {last}"
     done = re.search(r"^done: ", text, re.MULTILINE)  # programs that are equal are judged once
-    return "its time was over" if step.backend and step.name != "zoo" and not done else ""
+    return "its time was over" if step.backend and not step.of_the_zoo and not done else ""
 
 
 def read_zoo(log: str) -> tuple[int, tuple[str, ...]]:

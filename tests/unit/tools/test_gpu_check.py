@@ -30,12 +30,12 @@ CLEAN = Shown("aotcheck", 20, "20 programs", (), True, "", 1.0)
 
 
 def test_on_the_cpu_it_runs_and_leaves_its_table_and_its_logs(tmp_path: Path):
-    options = ["--device", "cpu", "--scale", "0.001", "--jobs", "1", "--steps", "zoo,aotcheck"]
+    options = ["--device", "cpu", "--scale", "0.001", "--jobs", "1", "--steps", "zoo,aotcheck,zoo_second"]
     assert main([*options, "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]) == 0
     assert "| aotcheck | 2 | 2 programs | 0 | done |" in (tmp_path / "out" / "summary.md").read_text()
     assert "| zoo | 1 | every model | 0 | done |" in (tmp_path / "out" / "summary.md").read_text()
-    zoo, fuzz = map(json.loads, (tmp_path / "out" / "steps.jsonl").read_text().splitlines())
-    assert (zoo["judged"], fuzz["judged"]) == (1, 2)
+    zoo, fuzz, second = map(json.loads, (tmp_path / "out" / "steps.jsonl").read_text().splitlines())
+    assert (zoo["judged"], fuzz["judged"], second["judged"]) == (1, 2, 1)
     with tarfile.open(tmp_path / "out" / "findings.tar.gz") as archive:
         assert {"aotcheck.log", "aotcheck/run.jsonl"} <= {*archive.getnames()}
 
