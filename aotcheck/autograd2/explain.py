@@ -12,8 +12,9 @@ from typing import Any
 from torch import fx, nn
 
 from aotcheck.autograd2.api import Compiled
-from aotcheck.autograd2.frontend.bind import Bound, Globals
+from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.guards import words_of
+from aotcheck.autograd2.frontend.tables import Attributes, Globals
 from aotcheck.autograd2.ir.signature import Signature
 from aotcheck.autograd2.runtime.compile import backward_module, forward_module
 from aotcheck.autograd2.trace.run import UserError
@@ -124,6 +125,8 @@ def _table(bound: Bound, table: Any) -> str:
     """A dict, list or cell that a call assigns to, as the user names it."""
     if isinstance(table, Globals):
         return "globals"
+    if isinstance(table, Attributes):
+        return next((n for x, n in zip(bound.containers, bound.names, strict=True) if x is table.owner), "an object")
     for x, name in zip(bound.containers, bound.names, strict=True):
         if x is table:
             return name

@@ -8,6 +8,7 @@ looked into as well. Nothing else is walked: Python state elsewhere is baked in.
 from __future__ import annotations
 
 import collections
+import functools
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,24 +17,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from aotcheck.autograd2.frontend.tables import Attributes, Globals, content_of
 from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
 from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
 
-__all__ = ["Bound", "Globals", "bind"]
+__all__ = ["Bound", "bind"]
 
 _OPAQUE = (
     type,
     types.ModuleType,
     types.BuiltinFunctionType,
     torch.Generator,
-    torch.Size,
     torch.UntypedStorage,
     torch.cuda.Stream,
     torch.finfo,
     torch.iinfo,
 )
+_CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 _NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2", "numpy")
 _LOOKED_INTO = ("torch.nn.", "torch.optim", "torch.distributions", "torch.ao")
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
@@ -50,14 +52,6 @@ _HOOKS = (
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Globals:
-    """Those globals that a function's code names."""
-
-    owner: dict[str, Any]
-    names: tuple[str, ...]
 
 
 @dataclass
@@ -138,36 +132,54 @@ class _Walk:
 
     def value(self, x: Any, path: str) -> None:
         """Anything."""
+        kind: Any = type(x)
+        _walk_of(kind)(self, x, path)
+
+    def state(self, x: Tensor, path: str) -> None:
+        """A tensor."""
+        self.bound.tensor(x, self.describe(path, x))
+
+    def plain(self, x: Any, path: str) -> None:
+        """A plain value: calls with another are of another kind."""
+        number = isinstance(x, (float, complex)) and not (x and x == x)  # -0.0 is not 0.0, and nan is nan
+        self.bound.key.append((type(x), repr(x) if number else x))
+
+    def symbolic(self, x: Any, path: str) -> None:
+        """A size of the caller's."""
+        self.bound.key.append((type(x), int(x)))
+
+    def submodule(self, x: nn.Module, path: str) -> None:
+        """A module that was not found in another."""
+        self.module(x, path, "")
+
+    def method(self, x: types.MethodType, path: str) -> None:
+        """A function and what it is bound to."""
+        self.value(x.__self__, path)
+        self.value(x.__func__, path)
+
+    def partial(self, x: functools.partial[Any], path: str) -> None:
+        """A function and those arguments that it has."""
+        if self.bound.enter(x, path):
+            self.bound.tables.append(Attributes(x, ("args",)))
+            self.value((x.func, x.args, x.keywords), path)
+
+    def elements(self, x: Any, path: str) -> None:
+        """A tuple, or a list, deque or set, which are the caller's own."""
         bound = self.bound
-        if isinstance(x, Tensor):
-            bound.tensor(x, self.describe(path, x))
-        elif isinstance(x, PLAIN):
-            bound.key.append((type(x), x) if not isinstance(x, float) or x == x else (type(x), "nan"))
-        elif type(x) in SYMBOLIC:
-            bound.key.append((type(x), int(x)))
-        elif isinstance(x, nn.Module):
-            self.module(x, path, "")
-        elif isinstance(x, types.FunctionType):
-            self.function(x, path)
-        elif isinstance(x, types.MethodType):
-            self.value(x.__self__, path)
-            self.value(x.__func__, path)
-        elif isinstance(x, dict):
-            self.mapping(x, path)
-        elif isinstance(x, (list, collections.deque)):
-            if bound.enter(x, path):
-                bound.tables.append(x)
-                bound.key.append((type(x), len(x)))
-                for k, v in enumerate(x):
-                    self.value(v, f"{path}[{k}]")
-        elif isinstance(x, (tuple, set, frozenset)):
-            bound.key.append((type(x), len(x)))
-            for k, v in enumerate(x):
-                self.value(v, f"{path}[{k}]")
-        elif isinstance(x, slice):
-            self.value((x.start, x.stop, x.step), path)
-        else:
-            self.object(x, path)
+        fixed = isinstance(x, (tuple, frozenset))
+        if not fixed:
+            if not bound.enter(x, path):
+                return
+            bound.tables.append(x)
+        bound.key.append((type(x), len(x)))
+        for k, v in enumerate(x):
+            self.value(v, f"{path}[{k}]")
+        if type(x) not in _CONTAINERS and not fixed:
+            self.attributes(x, path)
+
+    def limits(self, x: slice, path: str) -> None:
+        """What a slice holds."""
+        self.value((x.start, x.stop, x.step), path)
 
     def mapping(self, x: dict[Any, Any], path: str) -> None:
         """A dict. Tensors may be keys."""
@@ -176,12 +188,14 @@ class _Walk:
             return
         bound.tables.append(x)
         bound.key.append((type(x), len(x)))
-        for k, v in list(x.items()):
+        for k, v in list(dict.items(x)):
             if isinstance(k, Tensor):
                 bound.tensor(k, self.describe(f"a key of {path}", k))
             else:
                 bound.key.append(k if isinstance(k, PLAIN) else (type(k), id(k)))
             self.value(v, f"{path}[{k!r}]" if not isinstance(k, Tensor) else f"{path}[...]")
+        if type(x) not in _CONTAINERS:
+            self.attributes(x, path)
 
     def module(self, x: nn.Module, path: str, prefix: str) -> None:
         """A module: parameters, buffers, what else it has, and its modules."""
@@ -211,13 +225,15 @@ class _Walk:
     def function(self, x: types.FunctionType, path: str) -> None:
         """A function: its cells, its defaults, and globals that its code names."""
         bound = self.bound
-        if x.__module__.startswith("torch") or not bound.enter(x, path):
+        if (x.__module__ or "").startswith("torch"):
+            self.opaque(x, path)
+            return
+        if not bound.enter(x, path):
             return
         bound.key.append(id(x.__code__))
-        if x.__defaults__ is not None:
-            self.value(x.__defaults__, f"{path}.__defaults__")
-        if x.__kwdefaults__ is not None:
-            self.value(x.__kwdefaults__, f"{path}.__kwdefaults__")
+        if x.__defaults__ is not None or x.__kwdefaults__ is not None:
+            bound.tables.append(Attributes(x, ("__defaults__", "__kwdefaults__")))
+            self.value((x.__defaults__, x.__kwdefaults__), f"{path}.__defaults__")
         for name, cell in zip(x.__code__.co_freevars, x.__closure__ or (), strict=True):
             try:
                 content = cell.cell_contents
@@ -233,25 +249,82 @@ class _Walk:
                 self.value(x.__globals__[name], name)
 
     def object(self, x: Any, path: str) -> None:
-        """An object: its attributes, if it is of a class that is not torch's."""
-        bound = self.bound
-        kind = type(x)
-        module = kind.__module__
-        opaque = isinstance(x, _OPAQUE) or (module == "torch" or module.startswith(_NOT_LOOKED_INTO))
-        if opaque and not module.startswith(_LOOKED_INTO):
-            bound.key.append((kind, id(x)))
-            bound.containers.append(x)  # kept, so that its address stays its own
-            bound.names.append(path)
-            return
-        attributes = getattr(x, "__dict__", None)
-        if attributes is None or not bound.enter(x, path):
-            bound.key.append(kind)
-            return
-        bound.tables.append(attributes)
-        bound.key.append((kind, len(attributes)))
-        for name, v in list(attributes.items()):
-            bound.key.append(name)
-            self.value(v, f"{path}.{name}")
+        """An object of a class that is not torch's: its attributes."""
+        kind: Any = type(x)
+        if kind.__dictoffset__ or _slots_of(kind):
+            if self.bound.enter(x, path):
+                self.bound.key.append(kind)
+                self.attributes(x, path)
+        elif _compares_values(kind):
+            self.bound.key.append((kind, x))
+        else:
+            self.opaque(x, path)
+
+    def attributes(self, x: Any, path: str) -> None:
+        """The attributes of an object, those in slots too."""
+        kind: Any = type(x)
+        bound, slots = self.bound, _slots_of(kind)
+        tables = [t for t in (_dict_of(x), Attributes(x, slots) if slots else None) if t is not None]
+        for table in tables:
+            bound.tables.append(table)
+            held = content_of(table)
+            bound.key.append(len(held))
+            for name, v in held.items():
+                bound.key.append(name)
+                self.value(v, f"{path}.{name}")
+
+    def opaque(self, x: Any, path: str) -> None:
+        """An object that is not looked into: it counts as the same only if it is itself."""
+        self.bound.key.append((type(x), id(x)))
+        self.bound.containers.append(x)  # kept, so that its address stays its own
+        self.bound.names.append(path)
+
+
+_WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
+    (Tensor, _Walk.state),
+    (PLAIN, _Walk.plain),
+    (SYMBOLIC, _Walk.symbolic),
+    (nn.Module, _Walk.submodule),
+    (types.FunctionType, _Walk.function),
+    (types.MethodType, _Walk.method),
+    (functools.partial, _Walk.partial),
+    (dict, _Walk.mapping),
+    ((list, collections.deque, set, tuple, frozenset), _Walk.elements),
+    (slice, _Walk.limits),
+)
+
+
+@functools.cache
+def _walk_of(kind: Any) -> Callable[[_Walk, Any, str], None]:
+    """How values of a class are walked."""
+    found = next((walk for kinds, walk in _WALKS if issubclass(kind, kinds)), None)
+    if found is not None:
+        return found
+    module = kind.__module__
+    opaque = issubclass(kind, _OPAQUE) or module == "torch" or module.startswith(_NOT_LOOKED_INTO)
+    return _Walk.opaque if opaque and not module.startswith(_LOOKED_INTO) else _Walk.object
+
+
+@functools.cache
+def _slots_of(kind: Any) -> tuple[str, ...]:
+    """Attributes that objects of a class have in slots."""
+    written = [vars(c) for c in kind.__mro__ if "__slots__" in vars(c)]
+    return tuple(name for v in written for name, d in v.items() if type(d) is types.MemberDescriptorType)
+
+
+@functools.cache
+def _compares_values(kind: Any) -> bool:
+    """Whether equal objects of a class without attributes are alike, as with decimals and patterns."""
+    return kind.__hash__ is not None and any("__eq__" in vars(c) for c in kind.__mro__[:-1])
+
+
+def _dict_of(x: Any) -> dict[str, Any] | None:
+    """The attributes of an object, past what its class says of them."""
+    try:
+        found: dict[str, Any] | None = object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return None
+    return found
 
 
 def _names(code: types.CodeType) -> list[str]:

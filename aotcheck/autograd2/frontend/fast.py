@@ -7,7 +7,6 @@ whether the tensors look alike; what it does not look at is asked in a line of P
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.frontend.bind import Bound, Globals
+from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.frontend.tables import content_of, unchanged
 
 __all__ = ["Fast", "fast_check"]
 
@@ -47,7 +47,7 @@ class Fast:
         """Whether a call with these arguments is like this one."""
         if len(args) != self.count or not self.check(*args) or self.modes != _modes():
             return False
-        return all(_unchanged(table, content) for table, content in self.tables)
+        return all(unchanged(table, content) for table, content in self.tables)
 
     def tensors_of(self, args: tuple[Any, ...]) -> Sequence[Tensor]:
         """What ``bind`` would find."""
@@ -80,7 +80,7 @@ def fast_check(bound: Bound, args: tuple[Any, ...]) -> Fast | None:
     source = f"def check({', '.join(names)}):\n    return guards({', '.join(every)}) and {' and '.join(rest)}\n"
     scope: dict[str, Any] = {"guards": guards.check, **dict(zip(others, tensors, strict=False))}
     exec(compile(source, "<aotcheck check>", "exec"), scope)
-    tables = tuple((table, _content(table)) for table in bound.tables)
+    tables = tuple((table, content_of(table)) for table in bound.tables)
     without = Bound(containers=bound.containers, tables=bound.tables)
     return Fast(tensors[: len(tensors) - len(args)], len(args), scope["check"], tables, _modes(), without)
 
@@ -90,25 +90,7 @@ def _modes() -> tuple[Any, ...]:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
     )
-
-
-def _content(table: Any) -> Any:
-    if type(table) is types.CellType:
-        return table.cell_contents
-    if type(table) is Globals:
-        return {name: table.owner.get(name) for name in table.names}
-    return dict(table) if isinstance(table, dict) else list(table)
-
-
-def _unchanged(table: Any, content: Any) -> bool:
-    """Whether a table holds the objects that it held."""
-    if type(table) is types.CellType:
-        return table.cell_contents is content
-    if type(table) is Globals:
-        return all(table.owner.get(name) is v for name, v in content.items())
-    if isinstance(table, dict):
-        return len(table) == len(content) and all(table.get(k) is v for k, v in content.items())
-    return len(table) == len(content) and all(a is b for a, b in zip(table, content, strict=True))

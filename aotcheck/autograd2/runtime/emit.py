@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import GraphFailedError
+from aotcheck.autograd2.frontend.tables import GONE, set_item
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import (
     Alias,
@@ -355,12 +356,9 @@ def _step(s: _Source, step: Step, k: int, source: str, modes: Modes) -> None:
 
 
 def _assign(s: _Source, table: int, key: Structure, value: Structure | None, made: str) -> None:
-    where = f"tables[{table}]"
-    if value is None:
-        s.add(f"del {where}[{_built(s, key, made)}]")
-    else:
-        s.names["set_table"] = set_table
-        s.add(f"set_table({where}, {_built(s, key, made)}, {_built(s, value, made)})")
+    s.names |= {"set_item": set_item, "GONE": GONE}
+    given = "GONE" if value is None else _built(s, value, made)
+    s.add(f"set_item(tables[{table}], {_built(s, key, made)}, {given})")
 
 
 def _built(s: _Source, structure: Structure, made: str) -> str:
@@ -376,21 +374,6 @@ def _built(s: _Source, structure: Structure, made: str) -> str:
             return f"({inside})" if kind is tuple else f"[{inside}]"
         case _:
             return f"build({s.bind('structure', structure)}, {made}, looked, sizes)"
-
-
-def set_table(table: Any, key: Any, value: Any) -> None:
-    """Let a dict have an item, a list these elements, a cell this content."""
-    if hasattr(table, "owner"):
-        table.owner[key] = value
-    elif isinstance(table, dict):
-        table[key] = value
-    elif isinstance(table, list):
-        table[:] = value
-    elif hasattr(table, "cell_contents"):
-        table.cell_contents = value
-    else:
-        table.clear()
-        table.extend(value)
 
 
 def flat_of(t: Tensor, dtype: torch.dtype) -> Tensor:

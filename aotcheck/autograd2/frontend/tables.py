@@ -1,0 +1,119 @@
+"""Tables: what holds the values that ``bind`` found. A table is read, given replicas, set back, and assigned by a call.
+
+A table is a dict, a list, a deque, a set, a cell, the globals that a function names, or attributes that lie in no dict.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["GONE", "Attributes", "Globals", "content_of", "set_content", "set_item", "unchanged"]
+
+GONE: Any = object()
+"""In place of a value: there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Globals:
+    """Those globals that a function's code names."""
+
+    owner: dict[str, Any]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Attributes:
+    """Attributes of an object that lie in no dict: slots, defaults of a function, arguments of a ``partial``."""
+
+    owner: Any
+    names: tuple[str, ...]
+
+
+def content_of(table: Any) -> Any:
+    """A shallow copy of what a table holds: a dict by names or keys, a list, or what a cell holds."""
+    kind = type(table)
+    if kind is types.CellType:
+        return table.cell_contents
+    if kind is Globals:
+        return {name: table.owner[name] for name in table.names if name in table.owner}
+    if kind is Attributes:
+        held = ((name, _attribute(table.owner, name)) for name in table.names)
+        return {name: v for name, v in held if v is not GONE}
+    return dict(dict.items(table)) if issubclass(kind, dict) else list(table)
+
+
+def set_content(table: Any, content: Any) -> None:
+    """Let a table hold just this."""
+    kind = type(table)
+    if kind is types.CellType:
+        table.cell_contents = content
+    elif kind is Globals:
+        table.owner.update(content)
+    elif kind is Attributes:
+        for name in table.names:
+            set_item(table, name, content.get(name, GONE))
+    elif issubclass(kind, dict):
+        plain: Any = collections.OrderedDict if issubclass(kind, collections.OrderedDict) else dict
+        if len(table) != len(content) or not all(a is b for a, b in zip(dict.keys(table), content, strict=True)):
+            plain.clear(table)
+        for k, v in content.items():
+            plain.__setitem__(table, k, v)
+    elif issubclass(kind, list):
+        list.__setitem__(table, slice(None), content)
+    else:
+        table.clear()
+        _add(table, content)
+
+
+def set_item(table: Any, key: Any, value: Any) -> None:
+    """Let a table have ``value`` for ``key``, or not have the key. A table without keys holds ``value`` afterwards."""
+    kind = type(table)
+    if kind is Attributes:
+        if isinstance(table.owner, functools.partial):
+            partial: Any = table.owner  # its arguments are set by the way in which pickle sets them
+            partial.__setstate__((partial.func, value, partial.keywords, partial.__dict__))
+        elif value is not GONE:
+            object.__setattr__(table.owner, key, value)
+        elif _attribute(table.owner, key) is not GONE:
+            object.__delattr__(table.owner, key)
+    elif kind is Globals or issubclass(kind, dict):
+        at: dict[Any, Any] = table.owner if kind is Globals else table
+        plain: Any = collections.OrderedDict if isinstance(at, collections.OrderedDict) else dict
+        if value is GONE:
+            plain.__delitem__(at, key)
+        else:
+            plain.__setitem__(at, key, value)
+    else:
+        set_content(table, value)
+
+
+def unchanged(table: Any, content: Any) -> bool:
+    """Whether a table holds the objects that it held, in the same order."""
+    kind = type(table)
+    if kind is types.CellType:
+        return table.cell_contents is content
+    if kind is Globals:
+        return all(table.owner.get(name) is v for name, v in content.items())
+    if kind is Attributes:
+        return all(_attribute(table.owner, name) is content.get(name, GONE) for name in table.names)
+    if len(table) != len(content):
+        return False
+    if issubclass(kind, dict):
+        pairs = zip(dict.items(table), content.items(), strict=True)
+        return all(k is m and v is w for (k, v), (m, w) in pairs)
+    return all(a is b for a, b in zip(table, content, strict=True))
+
+
+def _add(table: Any, content: Any) -> None:
+    table.update(content) if isinstance(table, set) else table.extend(content)
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(owner, name)
+    except AttributeError:
+        return GONE
