@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +38,7 @@ class Compiled:
         self.fn = fn
         self.compilers = compilers
         self.dynamic = dynamic
-        self.known: OrderedDict[Key, Specialization] = OrderedDict()
+        self.known: dict[Key, Specialization] = {}
         self.symbolic: dict[Any, list[Specialization]] = {}
         self.met: dict[Any, tuple[Any, Dynamic]] = {}
         self.gradients = False
@@ -126,11 +125,12 @@ class Compiled:
         self.met[kind] = (numbers, dynamic)
         if made.fits is None:
             self.known[key] = made
-            while len(self.known) > config().cache_size:
-                self.known.popitem(last=False)
         else:
             self.symbolic.setdefault(kind, []).insert(0, made)
             del self.symbolic[kind][config().cache_size :]
+        for kept in (self.met, self.known, self.symbolic):
+            while len(kept) > config().cache_size:
+                del kept[next(iter(kept))]
         return made, bound
 
     def _dynamic(self, bound: Bound) -> Dynamic:

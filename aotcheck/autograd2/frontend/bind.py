@@ -23,7 +23,7 @@ from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, G
 from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
 
-__all__ = ["Bound", "bind"]
+__all__ = ["Bound", "Itself", "bind"]
 
 _OPAQUE = (
     type,
@@ -52,6 +52,21 @@ _HOOKS = (
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
+
+
+class Itself:
+    """An object in a key, equal to itself alone. The key keeps it alive: no other object gets its address."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Itself and other.x is self.x
+
+    def __hash__(self) -> int:
+        return id(self.x)
 
 
 @dataclass
@@ -192,7 +207,7 @@ class _Walk:
             if isinstance(k, Tensor):
                 bound.tensor(k, self.describe(f"a key of {path}", k))
             else:
-                bound.key.append(k if isinstance(k, PLAIN) else (type(k), id(k)))
+                bound.key.append(k if isinstance(k, PLAIN) else Itself(k))
             self.value(v, f"{path}[{k!r}]" if not isinstance(k, Tensor) else f"{path}[...]")
         if type(x) not in _CONTAINERS:
             self.attributes(x, path)
@@ -230,7 +245,7 @@ class _Walk:
             return
         if not bound.enter(x, path):
             return
-        bound.key.append(id(x.__code__))
+        bound.key.append(Itself(x.__code__))
         if x.__defaults__ is not None or x.__kwdefaults__ is not None:
             bound.tables.append(Attributes(x, ("__defaults__", "__kwdefaults__")))
             self.value((x.__defaults__, x.__kwdefaults__), f"{path}.__defaults__")
@@ -275,9 +290,7 @@ class _Walk:
 
     def opaque(self, x: Any, path: str) -> None:
         """An object that is not looked into: it counts as the same only if it is itself."""
-        self.bound.key.append((type(x), id(x)))
-        self.bound.containers.append(x)  # kept, so that its address stays its own
-        self.bound.names.append(path)
+        self.bound.key.append(Itself(x))
 
 
 _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (

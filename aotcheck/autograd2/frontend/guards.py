@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.frontend.bind import Bound, Itself
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 
 __all__ = ["Key", "differing_dimensions", "every_dimension", "key_of", "words_of"]
@@ -61,17 +61,17 @@ def _hashable(x: Any) -> Any:
     try:
         hash(x)
     except TypeError:
-        return (type(x), id(x))
+        return Itself(x)
     return x
 
 
 def _ambient() -> tuple[Any, ...]:
     """Modes that what is computed hangs on."""
-    cast = torch.is_autocast_enabled("cpu")
+    cast = [d for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        cast and torch.get_autocast_dtype("cpu"),
+        tuple([(d, torch.get_autocast_dtype(d)) for d in cast]),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         str(torch.get_default_device()),
@@ -82,7 +82,8 @@ def words_of(bound: Bound, gradients: bool) -> list[str]:
     """The key of a call in words, a line each. Sizes are those of the call."""
     grad, inference, cast, dtype, deterministic, device = _ambient()
     modes = [f"grad mode {'on' if grad else 'off'}", *(["inference mode"] if inference else [])]
-    modes += ([f"autocast to {cast}"] if cast else []) + (["deterministic algorithms"] if deterministic else [])
+    modes += [f"autocast to {kind} on {d}" for d, kind in cast]
+    modes += ["deterministic algorithms"] if deterministic else []
     lines = [", ".join([*modes, f"default dtype {dtype}", f"default device {device}"])]
     first: dict[int, str] = {}
     names = {t: str(descriptor) for descriptor, t in bound.tensors}
