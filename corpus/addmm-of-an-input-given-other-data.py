@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0, x1, x2):
     v0 = torch.ones((0, 2))
     v1 = torch.addmm(x2, v0, x0)
     return v1
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -39,7 +38,5 @@ def f(x0, x1, x2):
         with torch.no_grad():
             x1.data = x2
     return (v5, x2, x2)
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -36,7 +35,5 @@ def f(x0, x1, x2, x3, x4, x5):
         v0 = torch.ones((7, 7), device=x0.device)
         torch.mm(x2, v0)
     return (v0, x0, v0, 1)
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0, x1):
     x0.data = v0
     x1.update({"n": v1})
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

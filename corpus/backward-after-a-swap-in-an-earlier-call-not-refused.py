@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def f(x0):
     torch.utils.swap_tensors(x0, x0)
     v0 = x0.clone()
     return v0
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": None, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,11 +24,9 @@ def f(x0, x1):
     with torch.no_grad():
         v1 = torch.ops.aten.alias.default(x1)
     return (v1, v0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 1),), "graph": "retained"},
     )},
 ]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x2):
     v3, v4 = torch.autograd.grad([v0], [x2, v1], [x2], allow_unused=True)
     torch.mul(v4, 0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0):
     v1 = x0.clone()
     v2 = v0.clone()
     return (v1, x0, v2)
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (2,)},)}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,12 +22,10 @@ def f(x0):
     with torch.no_grad():
         v0.set_(x0, 1, (1, 1))
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 0, "seed": 1, "how": "grad"},
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,12 +22,10 @@ def make_inputs_0(device):
 def f(x0):
     v0 = x0.sum()
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "input", "index": 0, "seed": 1},
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     x0["n"] = v1
     v0.zero_()
     return v1
-
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference", "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

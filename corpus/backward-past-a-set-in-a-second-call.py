@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -16,7 +15,6 @@ def make_inputs_0(device):
     s0 = storage([1, 2, 3], torch.float32, device)
     a0 = strided(s0, torch.float32, (3,), (1,), 0)
     return (a0, a0), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([2, -2, -1], torch.float32, device)
     s1 = storage([2], torch.float32, device)
@@ -30,12 +28,10 @@ def f(x0, x1):
     v0 = torch.sub(x0, x1)
     v6 = x0.clone()
     return (v6, v0)
-
 CALLS = [
     {"inputs": make_inputs_0, "grad_mode": "inference"},
     {"inputs": make_inputs_1, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 2), ("pattern", 0)), "graph": "retained"},
     )},
 ]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_eager."2.13.0" = "differs"
 # expect.inductor."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,10 +23,8 @@ def make_inputs_0(device):
 def f(x0, x1):
     x0.copy_(x1)
     return x0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},
     {"inputs": None, "steps": ({"do": "backward", "roots": (0,)},)},
 ]
-
 main(__file__)

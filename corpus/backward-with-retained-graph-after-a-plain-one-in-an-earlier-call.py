@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,10 +22,8 @@ def f(x0):
     v0 = torch.roll(x0, 0)
     v1 = torch.mul(v0, x0)
     return v1
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},
     {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "graph": "retained"},)},
 ]
-
 main(__file__)

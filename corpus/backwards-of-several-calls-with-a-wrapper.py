@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,14 +18,12 @@ def make_inputs_0(device):
     a1 = wrapped.tagged(a0)
     a1.requires_grad_()
     return ({"k0": a1},), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2], torch.float64, device)
     a0 = strided(s0, torch.float64, (4, 4, 2), (8, 2, 1), 0, requires_grad=True)
     a1 = wrapped.tagged(a0)
     a1.requires_grad_()
     return ({"k0": a1},), named(locals())
-
 def make_inputs_2(device):
     s0 = storage([1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1, 2, 0, -2, 1, -1], torch.float64, device)
     a0 = strided(s0, torch.float64, (4, 4, 2), (8, 2, 1), 0, requires_grad=True)
@@ -40,7 +37,6 @@ def f(x0):
     v2 = torch.gather(v0, 2, v1)
     v3 = torch.clamp(v2, -1, 1)
     return (v3, v2, v1)
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": (
@@ -52,5 +48,4 @@ CALLS = [
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 3),), "graph": "retained", "calls_ago": 2},
     )},
 ]
-
 main(__file__)

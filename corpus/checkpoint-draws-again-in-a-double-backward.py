@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,12 +21,10 @@ def make_inputs_0(device):
 def f(x0):
     v0 = Inside.checkpointed_dropout(x0, x0, False)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,), "way": "grad", "graph": "created"},
         {"do": "backward", "roots": (0,), "of": "penalty", "way": "grad"},
     )},
 ]
-
 main(__file__)

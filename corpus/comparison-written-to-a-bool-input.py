@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def make_inputs_0(device):
 def f(x0, x1):
     x1.gt_(x0)
     return x0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

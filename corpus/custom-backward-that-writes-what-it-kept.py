@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,12 +20,10 @@ def make_inputs_0(device):
 def f(x0):
     v0, v1 = Composed.apply(x0, x0, "product", "attribute", "view", "late", False)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,), "graph": "retained"},
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (), (), 0)
     a2 = strided(s1, torch.float32, (), (), 0)
     return (a2,), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([-1], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -33,7 +31,5 @@ def f(x2):
     v3.data = v7
     v7.remainder_(3)
     return v3
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0, x1):
     v9 = torch.ones((7,), device=x0.device)
     x0.copy_(v9)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,10 +21,8 @@ def make_inputs_0(device):
 def f(x0):
     v0 = x0.data
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": None, "steps": ({"do": "probe", "site": "output", "index": 0, "seed": 1},)},
 ]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0, x1):
     v0.data = x0
     x0.copy_(x1)
     return v0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def make_inputs_0(device):
 def f(x0, x1):
     x1.data = x0
     return x1
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0, x1):
     v1 = torch.tensor([[[[0, 0]]]])
     v0.scatter_(0, v1, x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

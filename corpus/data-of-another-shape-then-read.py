@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0, x1):
     v0.data = x1
     v1 = v0.sum(0)
     return v1
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     x0.data = v0
     v1, v2 = torch.autograd.grad([x0], [x0, x0], [x0])
     return v1
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": None}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -17,7 +16,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = a0.t()
     return (a1,), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -27,7 +25,5 @@ def f(x0):
     v0 = ReturnsInput.apply(x0)
     v0.detach_()
     return None
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def make_inputs_0(device):
 def f(x0, x1, x2, x3, x4):
     x4.update({"k0": x0})
     return None
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 4, "seed": 1},)}]
-
 main(__file__)

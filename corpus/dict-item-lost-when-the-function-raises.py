@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def f(x0, x1):
     x1["n"] = x0
     torch.view_as_complex(x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def f(x0, x1):
     v0 = x0.clone()
     x1.insert(0, v0)
     return None
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 1, "seed": 1, "how": "grad"},)}]
-
 main(__file__)

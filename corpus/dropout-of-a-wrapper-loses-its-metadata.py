@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def make_inputs_0(device):
 def f(x0):
     v3 = torch.nn.functional.dropout(x0, p=0.5)
     return v3
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     v0 = torch.nn.functional.dropout(x0, p=1.0)
     x0.copy_(v0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     v1 = torch.tensor([[[0]]])
     torch.take_along_dim(v0, v1, 0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

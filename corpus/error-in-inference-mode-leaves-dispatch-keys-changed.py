@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -27,7 +26,5 @@ def f(x1):
         v4 = torch.tensor([1, 0], device=x1.device)
         v1.scatter_(0, v4, v1)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -18,7 +17,6 @@ def make_inputs_0(device):
     with torch.inference_mode():
         a1 = a0.clone()
     return (a1,), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1), (1, 1), 0)
@@ -28,7 +26,5 @@ def f(x0):
     v0 = x0.detach()
     v0.fill_diagonal_(1)
     return None
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

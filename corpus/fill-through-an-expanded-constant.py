@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     v3.fill_(2)
     v5 = torch.mul(x0, v0)
     return v5
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x2):
     v1 = v0[0]
     v1.floor_divide_(2)
     return x2
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

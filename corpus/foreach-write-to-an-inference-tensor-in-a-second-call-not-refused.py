@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
         v0 = x0.sum()
     torch._foreach_zero_([v0])
     return None
-
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}, {"inputs": None}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def f(x0, x1):
     v0, = torch.autograd.grad([x1], [x0], [x0], allow_unused=True)
     torch.mul(v0, 0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

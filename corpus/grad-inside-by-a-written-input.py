@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     v6 = torch.ones_like(x0)
     v7, = torch.autograd.grad([v0], [x0], [v6], allow_unused=True)
     return v7
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0, x1):
     v1 = torch.ones_like(x1)
     v2, = torch.autograd.grad([x1], [x0], [v1], create_graph=True, allow_unused=True)
     return (v2, x1, v1)
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -20,11 +19,9 @@ def make_inputs_0(device):
 def f(x0):
     v0 = x0.clone()
     return (v0, v0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("trained", 0),), "way": "grad"},
     )},
 ]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,11 +20,9 @@ def make_inputs_0(device):
 def f(x1):
     v3 = x1.sin_()
     return v3
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 3),), "way": "grad", "graph": "retained"},
     )},
 ]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = torch.mul(a0, 0)
     return (a1,), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -29,10 +27,8 @@ def make_inputs_1(device):
 def f(x0):
     x0.sin_()
     return x0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},
     {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "way": "grad", "graph": "retained"},)},
 ]
-
 main(__file__)

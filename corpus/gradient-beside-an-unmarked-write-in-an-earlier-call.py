@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     a1 = torch.mul(a0, 2)
     a2 = a1.view((2,))
     return (a2,), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
@@ -31,12 +29,10 @@ def f(x0):
     v0 = torch.neg(x0)
     WritesUnmarked.apply(x0)
     return (v0, x0)
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": (
         {"do": "backward", "roots": (0, 1), "way": "grad", "graph": "retained", "calls_ago": 1},
     )},
 ]
-
 main(__file__)

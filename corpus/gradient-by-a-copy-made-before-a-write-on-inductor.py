@@ -10,7 +10,6 @@
 # expect.aot_eager."2.13.0" = "agree"
 # expect.inductor."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0, x1):
     x1.add_(1)
     v1 = torch.dot(x0, v0)
     return v1
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_eager."2.13.0" = "agree"
 # expect.inductor."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -34,7 +33,5 @@ def f(x0, x1, x2):
     v4 = torch.dot(v1, v3)
     v5 = torch.mul(x0, v4)
     return v5
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

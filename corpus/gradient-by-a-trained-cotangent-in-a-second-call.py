@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,10 +21,8 @@ def f(x0):
     v0 = x0.clone()
     v1 = x0.clone()
     return (v1, v0)
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "cotangents": (("trained", 0),), "way": "grad"},)},
 ]
-
 main(__file__)

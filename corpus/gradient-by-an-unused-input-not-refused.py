@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,9 +22,7 @@ def f(x0, x1):
     v3 = torch.neg(x0)
     v4 = torch.neg(x1)
     return (v3, v4)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad of used", "inputs": (0, 1)},)},
 ]
-
 main(__file__)

@@ -11,7 +11,6 @@
 # expect.aot_eager."2.13.0" = "differs"
 # expect.inductor."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -27,7 +26,5 @@ def f(x0, x1):
     v1 = torch.mul(x0, v0)
     x1.add_(1)
     return v1
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

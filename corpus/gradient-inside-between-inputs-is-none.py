@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0, x1):
     v0, = torch.autograd.grad([x0], [x1], [x0], allow_unused=True)
     torch.nn.functional.dropout(v0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,6 @@ def make_inputs_0(device):
 def f(x0):
     v0 = x0.sum()
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": None, "steps": (
@@ -29,5 +27,4 @@ CALLS = [
         {"do": "backward", "roots": (0,), "way": "grad", "calls_ago": 1},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -27,7 +26,5 @@ def f(x0, x1):
     x1.data = x0
     v0 = Composed.apply(x1, x0, "sum", "second", "view", "late", False)
     return (x1, v0)
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)}]
-
 main(__file__)

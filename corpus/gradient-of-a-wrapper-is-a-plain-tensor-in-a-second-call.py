@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     a3 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     a1 = wrapped.differentiable(a0)
     return (a3, a1), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -31,7 +29,5 @@ def make_inputs_1(device):
 def f(x0, x1):
     v0 = torch.neg(x0)
     return (v0, x1)
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

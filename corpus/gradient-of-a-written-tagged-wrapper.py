@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0, x1):
     x0.neg_()
     x1.neg_()
     return (x1, x0)
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (1,)},)}]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -20,7 +19,6 @@ def make_inputs_0(device):
     a1 = a0.clone()
     a2 = a1.view(())
     return (a1, a2), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
@@ -32,10 +30,8 @@ def f(x0, x1):
     MarksDirty.apply(x0)
     v0 = torch.relu(x1)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)},
 ]
-
 main(__file__)

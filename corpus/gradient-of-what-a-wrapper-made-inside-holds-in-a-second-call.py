@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (2, 3, 2, 1), (6, 2, 1, 1), 0, requires_grad=True)
     a1 = strided(s1, torch.float32, (0,), (1,), 2, requires_grad=True)
     return (a0, a1), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0, 2], torch.float32, device)
     s1 = storage([], torch.float32, device)
@@ -32,12 +30,10 @@ def f(x0, x1):
     v0.clamp_(-1, 1)
     v6 = torch.neg(x0)
     return (v6,)
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("pattern", 2),), "graph": "retained"},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -17,7 +16,6 @@ def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0, a0), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -29,10 +27,8 @@ def f(x0, x1):
     v0 = x1.clone()
     v1 = x0.clone()
     return (v0, x1, v1)
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -27,12 +26,10 @@ def f(x0, x1, x2):
     x0.abs_()
     v0 = torch.rsub(x0, 0, alpha=2)
     return (v0, {"k": x1})
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "hook", "kind": "double", "site": "input", "index": 1},
         {"do": "backward", "roots": (0, 1), "cotangents": (("pattern", 1),), "way": "grad", "inputs": (1,), "graph": "retained"},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,12 +24,10 @@ def f(x0, x1, x2):
     v0 = torch.ge(x2, 1)
     x0.fill_(3)
     return x0
-
 CALLS = [
     {"inputs": make_inputs_0, "before": ({"do": "hook", "kind": "double", "site": "input", "index": 2},)},
     {"inputs": None, "steps": (
         {"do": "backward", "roots": (0,), "cotangents": (("strided", 0), ("zeros", 2)), "calls_ago": 1},
     )},
 ]
-
 main(__file__)

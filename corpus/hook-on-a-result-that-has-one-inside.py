@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,12 +20,10 @@ def f(x0):
     v1 = torch.mul(x0, 3)
     Inside.doubles(v1)
     return v1
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "hook", "kind": "watch", "site": "output", "index": 0},
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,12 +21,10 @@ def f(x0):
     v0 = x0.clone()
     v1 = x0.clone()
     return (v1, x0, v0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "hook", "kind": "watch", "site": "output", "index": 0},
         {"do": "backward", "roots": (2,)},
     )},
 ]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0, x1):
     v0 = torch.chunk(x1, 1)
     x0.zero_()
     return v0
-
 CALLS = [{"inputs": make_inputs_0, "before": ({"do": "hook", "kind": "watch", "site": "input", "index": 1},)}]
-
 main(__file__)

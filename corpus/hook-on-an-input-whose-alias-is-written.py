@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,6 @@ def make_inputs_0(device):
 def f(x0, x1):
     x1.add_(x1)
     return x1
-
 CALLS = [
     {"inputs": make_inputs_0, "before": (
         {"do": "hook", "kind": "watch", "site": "input", "index": 1},
@@ -31,5 +29,4 @@ CALLS = [
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

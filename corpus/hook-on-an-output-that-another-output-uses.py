@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,12 +22,10 @@ def f(x0):
     v0 = torch.neg(x0)
     v1 = torch.neg(v0)
     return (v0, v1)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "hook", "kind": "watch", "site": "output", "index": 0},
         {"do": "backward", "roots": (0, 1), "way": "grad"},
     )},
 ]
-
 main(__file__)

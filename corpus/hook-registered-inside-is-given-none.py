@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v1 = torch.exp(x0)
     Inside.doubles(v1)
     return (v0, v1)
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

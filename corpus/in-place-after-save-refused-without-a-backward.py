@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     v4 = torch.nn.functional.linear(v0, v3)
     v3[0, -1] = 1
     return v4
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

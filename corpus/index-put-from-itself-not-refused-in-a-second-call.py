@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,6 @@ def make_inputs_0(device):
     a3 = strided(s2, torch.complex64, (3,), (1,), 2)
     a2 = a1[0:1]
     return (a0, a0, a1, a2, a3), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0], torch.float32, device)
     s1 = storage([2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1, 2, -2, -1, 0, 1], torch.complex64, device)
@@ -40,7 +38,5 @@ def f(x0, x1, x2, x3, x4):
     v5 = torch.tensor([0], device=x0.device)
     v6 = x1.index_put_((v5,), v0, accumulate=True)
     return (v1,)
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x1, x3):
     x1.index_put_((v0,), x3)
     x3.neg_()
     return x3
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

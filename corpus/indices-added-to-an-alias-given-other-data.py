@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0):
     v3 = torch.tensor([0])
     torch.index_add(v0, 0, v3, v0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -28,7 +27,5 @@ def f(x0, x1):
     v1 = torch.neg(x0)
     x1.insert(0, v1)
     return x0
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "input", "index": 1, "seed": 2, "how": "grad"},)}]
-
 main(__file__)

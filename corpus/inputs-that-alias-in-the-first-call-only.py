@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -17,7 +16,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (2, 1, 2, 2), (4, 4, 2, 1), 0)
     a1 = a0.view((8,))
     return (a0, a1, True), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([1, 2, 3, 4, 5, 6, 7, 8], torch.float32, device)
     s1 = storage([1, 2, 3, 4, 5, 6, 7, 8], torch.float32, device)
@@ -29,7 +27,5 @@ def f(x0, x1, x2):
     x1.view(torch.int32)
     x0.sign_()
     return x2
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v0 = torch.tensor([0])
     v0.mul_(x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     torch.stack([x0], out=v0)
     torch.nn.functional.layer_norm(v2, (3,))
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def make_inputs_0(device):
 def f(x0):
     v0 = torch.softmax(x0, 1)
     return v0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

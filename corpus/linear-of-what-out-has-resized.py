@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -27,7 +26,5 @@ def f(x0, x1, x2):
     torch.cumsum(x1, 0, out=v1)
     Module.linear(v1, x2, x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

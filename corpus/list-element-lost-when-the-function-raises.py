@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0, x1, x2):
     x2.append(x0)
     v3 = torch.dot(x0, x1)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

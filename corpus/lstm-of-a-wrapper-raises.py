@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x1):
     v2 = torch.ones((2,), dtype=torch.float32, device=x1.device)
     v3, v4, v5 = Module.lstm(x1, x1, v2)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

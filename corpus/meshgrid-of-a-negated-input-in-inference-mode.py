@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def make_inputs_0(device):
 def f(x0):
     v1, = torch.meshgrid(x0, indexing="ij")
     return v1
-
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
-
 main(__file__)

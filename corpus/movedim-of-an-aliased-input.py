@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x1, x2, x3):
     x2.zero_()
     v5 = torch.movedim(x3, 0, 1)
     return (v5, x3)
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

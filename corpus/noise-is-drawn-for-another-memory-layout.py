@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -27,7 +26,5 @@ def f(x0, x1):
     v1.bernoulli_()
     v2 = v1.contiguous()
     return v2
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v5, v6 = torch.topk(x0, 1)
     v0.squeeze_((0, 1))
     return [v6, v5, v1, v0]
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

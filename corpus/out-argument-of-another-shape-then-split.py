@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0, x1):
     torch.mul(x0, 0, out=x1)
     torch.tensor_split(x1, [])
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

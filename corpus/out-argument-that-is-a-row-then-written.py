@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     torch.cumsum(x0, 0, out=v1)
     v1.add_(x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0, x1):
         with torch.enable_grad():
             torch.add(x1, x1, out=x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

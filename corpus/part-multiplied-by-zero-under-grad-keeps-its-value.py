@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,12 +23,10 @@ def f(x0):
     v0 = x0.clone()
     v1, v2 = torch.chunk(v0, 2)
     return v1
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 0, "seed": 0, "how": "grad"},
         {"do": "backward", "roots": (0,), "way": "grad"},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     v0, v1 = torch.chunk(x0, 2)
     v2 = torch.nn.functional.dropout(v1)
     return (x0, v2, v1)
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 2), "way": "grad"},)}]
-
 main(__file__)

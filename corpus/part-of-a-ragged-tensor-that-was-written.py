@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     v0, v1 = torch.chunk(x0, 2)
     v2 = torch.nn.functional.dropout(v0)
     return (v2, v0)
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 1), "way": "grad"},)}]
-
 main(__file__)

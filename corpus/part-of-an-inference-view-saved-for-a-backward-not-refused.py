@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     v11 = v2.real
     v12, v13 = torch._foreach_mul([x0, v11], 2)
     return v13
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

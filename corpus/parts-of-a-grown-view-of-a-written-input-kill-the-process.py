@@ -11,7 +11,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0):
     x0.zero_()
     v1, v2, v3, v4 = torch.unbind(v0)
     return v2
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     v1 = torch.ones((1,))
     torch.mv(v0, v1)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

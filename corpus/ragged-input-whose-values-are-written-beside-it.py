@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -29,7 +28,5 @@ def f(x0, x1, x2, x3):
         x0.copy_(x0)
     v10 = torch.sign(x0)
     return (v10, x3)
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

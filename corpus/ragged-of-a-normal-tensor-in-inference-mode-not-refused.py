@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def make_inputs_0(device):
 def f(x0):
     wrapped.jagged(x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "inference"}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -20,7 +19,5 @@ def make_inputs_0(device):
 def f(x0):
     v7 = wrapped.jagged(x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -18,7 +17,5 @@ def make_inputs_0(device):
 def f():
     torch.randint(0, 3, (), dtype=torch.bool)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     v2 = torch.nn.functional.dropout(x0, p=0.5)
     v3 = v2.maximum(v1)
     return (v3, x0, v1)
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0, 1, 2)},)}]
-
 main(__file__)

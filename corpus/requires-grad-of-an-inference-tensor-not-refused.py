@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def make_inputs_0(device):
 def f(x0):
     x0.requires_grad_()
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

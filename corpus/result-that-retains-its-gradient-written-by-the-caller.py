@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -20,12 +19,10 @@ def make_inputs_0(device):
 def f(x0):
     v0 = x0.clone()
     return (x0, v0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "hook", "kind": "retain", "site": "output", "index": 1},
         {"do": "probe", "site": "output", "index": 1, "seed": 1, "how": "grad"},
     )},
 ]
-
 main(__file__)

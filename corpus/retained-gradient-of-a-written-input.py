@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,6 @@ def f(x1):
     x1.zero_()
     v4 = torch.mul(x1, 2)
     return (x1, v4)
-
 CALLS = [
     {"inputs": make_inputs_0, "before": (
         {"do": "hook", "kind": "retain", "site": "input", "index": 0},
@@ -31,5 +29,4 @@ CALLS = [
         {"do": "backward", "roots": (0, 1), "way": "grad", "inputs": (0,)},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,10 +20,8 @@ def make_inputs_0(device):
 def f(x0):
     v0 = torch.nn.functional.dropout(x0)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},
     {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "way": "grad", "graph": "retained"},)},
 ]
-
 main(__file__)

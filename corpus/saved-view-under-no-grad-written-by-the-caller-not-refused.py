@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,12 +25,10 @@ def f(x0, x1):
     v0 = x0[1]
     v1 = torch.take_along_dim(v0, x1)
     return (v1, x0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 1, "seed": 1},
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v3 = torch.tensor([[[[0], [0], [0]], [[0], [0], [0]]], [[[0], [0], [0]], [[0], [0], [0]]], [[[0], [0], [0]], [[0], [0], [0]]]])
     x0.scatter_add_(3, v3, x0)
     return x0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

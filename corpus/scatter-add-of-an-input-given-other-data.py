@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     v2 = torch.tensor([0])
     v0.scatter_add_(0, v2, v1)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,12 +22,10 @@ def make_inputs_0(device):
 def f(x0, x1):
     ComposedInPlace.apply(x0, x1, "product", "nothing", "copy", "quietly", False)
     return x1
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,)},
         {"do": "backward", "roots": (0,), "inputs": (1,)},
     )},
 ]
-
 main(__file__)

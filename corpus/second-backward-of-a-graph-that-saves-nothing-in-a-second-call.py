@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -30,7 +28,6 @@ def make_inputs_1(device):
 def f(x0, x1):
     v0 = torch.neg(x0)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": (
@@ -38,5 +35,4 @@ CALLS = [
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

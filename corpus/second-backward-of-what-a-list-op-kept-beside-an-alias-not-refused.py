@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,6 @@ def make_inputs_0(device):
     a3 = a2.detach()
     a3.requires_grad_()
     return (a1, a3), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -34,10 +32,8 @@ def f(x0, x1):
     x1.clone()
     v0, = torch._foreach_mul([x0], 0)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)},
     {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "calls_ago": 1},)},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,10 +22,8 @@ def f(x0):
     x0.zero_()
     v0 = torch.relu(x0)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 0, "seed": 1},)},
     {"inputs": None, "steps": ({"do": "backward", "roots": (0,)},)},
 ]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,12 +21,10 @@ def make_inputs_0(device):
 def f(x0):
     v0 = Inside.checkpointed_selectively(x0, x0)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0,), "graph": "retained"},
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

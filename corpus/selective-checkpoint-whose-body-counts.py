@@ -12,7 +12,6 @@
 # expect.aot_eager."2.13.0" = "differs"
 # expect.inductor."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def make_inputs_0(device):
 def f(x0, x1):
     v0 = Inside.checkpointed_count(x0, x1)
     return v0
-
 CALLS = [{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     v5 = torch.nn.functional.hardtanh(x0)
     v0.set_(v5)
     return (v5, [v1, v0, v0])
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0, x1):
     v1.zero_()
     x1.update({"k0": v2, "n": x0})
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

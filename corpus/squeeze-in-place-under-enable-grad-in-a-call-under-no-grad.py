@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,9 +21,7 @@ def f(x0):
     with torch.enable_grad():
         x0.squeeze_()
     return x0
-
 CALLS = [
     {"inputs": make_inputs_0, "grad_mode": "no_grad", "steps": ({"do": "backward", "roots": (0,), "way": "grad"},)},
 ]
-
 main(__file__)

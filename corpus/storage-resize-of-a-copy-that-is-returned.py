@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     torch.ops.inductor.resize_storage_bytes_.default(v1, 0)
     v0.data = x0
     return v1
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -11,7 +11,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     torch.ops.inductor.resize_storage_bytes_.default(x0, 8)
     x0.zero_()
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     v3 = x0.masked_scatter_(v2, v1)
     v4, v5 = torch.sort(x0, dim=1, stable=True)
     return v5
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

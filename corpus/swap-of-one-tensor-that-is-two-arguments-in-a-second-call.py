@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -18,7 +17,6 @@ def make_inputs_0(device):
     a0 = strided(s1, torch.float32, (1, 1), (1, 1), 0)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a1, a0, a0), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -32,7 +30,5 @@ def f(x0, x1, x2):
     x1.clone()
     torch.utils.swap_tensors(x0, x0)
     return None
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -16,7 +15,6 @@ def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
     return (a0,), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], torch.float32, device)
     a0 = strided(s0, torch.float32, (1, 1, 1), (1, 1, 1), 0)
@@ -26,7 +24,5 @@ def f(x0):
     v0, v1 = Composed.apply(x0, x0, "sum", "operands", "input", "late", False)
     torch.utils.swap_tensors(v0, v1)
     return None
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     v1, v2, v3, v4 = torch.unbind(v0, 0)
     v0.fill_(3)
     return v2
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -17,7 +16,6 @@ def make_inputs_0(device):
     s0 = storage([0, 1], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
     return (a0,), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0, 1], torch.float32, device)
     a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)
@@ -27,7 +25,5 @@ def f(x0):
     v0 = x0.clone()
     v1 = torch.mul(x0, float("inf"))
     return (v0, v1)
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -18,7 +17,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
     a1 = strided(s1, torch.float32, (), (), 0, requires_grad=True)
     return (a0, a1), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -30,10 +28,8 @@ def f(x0, x1):
     WritesUnmarked.apply(x0)
     v0 = torch.neg(x1)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "graph": "retained"},)},
 ]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -31,12 +30,10 @@ def f(x0):
     x0.index_add_(1, v6, v2)
     v7 = v6.gt_(v6)
     return (v7, v0, v7, v4, v0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "backward", "roots": (0, 1), "cotangents": (("pattern", 2),)},
         {"do": "probe", "site": "output", "index": 4, "seed": 2},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     v1, v2 = torch.unsafe_chunk(v0, 2)
     v1.neg_()
     return (v0, v1)
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     x0.zero_()
     v0 = torch.unsafe_split(x0, 1)
     return v0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -18,7 +17,6 @@ def make_inputs_0(device):
     a0 = strided(s0, torch.float32, (), (), 0)
     a1 = strided(s0, torch.float32, (), (), 0)
     return (a0, a1), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([1], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -30,7 +28,5 @@ def f(x0, x1):
     x1.zero_()
     v0 = x0.clone()
     return v0
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1}]
-
 main(__file__)

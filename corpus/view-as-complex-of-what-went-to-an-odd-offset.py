@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -28,7 +27,5 @@ def f(x0):
     v3 = v2.t()
     v2.t_()
     return v3
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0, x1, x2):
     v1 = torch.trace(x1)
     v7 = v0.view_as(x0)
     return (v7,)
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v0 = x0.t()
     x0.zero_()
     return v0
-
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "no_grad"}]
-
 main(__file__)

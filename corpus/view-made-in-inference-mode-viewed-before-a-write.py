@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0):
     v1 = x0.t()
     v0.zero_()
     return v1
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,6 @@ def make_inputs_0(device):
     a3 = a1.view((1,))
     a4 = wrapped.tagged(a3)
     return (a0, [a2, a4]), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     s1 = storage([0], torch.float32, device)
@@ -41,7 +39,5 @@ def f(x0, x1):
         v1 = x0.t()
         x1.insert(0, v0)
     return v1
-
 CALLS = [{"inputs": make_inputs_0}, {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,)},)}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,6 @@ def f(x0, x1, x2):
         v1, v2 = torch.unbind(x2, 0)
     v3 = x2.as_strided_((1,), (1,), 3)
     return (v3, v2, x1, x0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "input", "index": 0, "seed": 2},
@@ -36,5 +34,4 @@ CALLS = [
         {"do": "probe", "site": "input", "index": 1, "seed": 1},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x0):
     v2 = torch.tensor([0], device=x0.device)
     v3 = torch.scatter(v1, 0, v2, v1)
     return v3
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

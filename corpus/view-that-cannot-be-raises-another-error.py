@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def make_inputs_0(device):
 def f(x0):
     x0.view((-1,))
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,10 +21,8 @@ def make_inputs_0(device):
 def f(x0):
     x0.clone()
     return x0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 0, "seed": 1},)},
     {"inputs": None},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def f():
     v0.set_(v0)
     v0.zero_()
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,12 +23,10 @@ def f(x0, x1):
     with torch.no_grad():
         v1 = x0.t()
     return v1
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 0, "seed": 1},
         {"do": "backward", "roots": (0,)},
     )},
 ]
-
 main(__file__)

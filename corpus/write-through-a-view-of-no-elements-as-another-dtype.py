@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v0 = x0.view(torch.uint8)
     v0.zero_()
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

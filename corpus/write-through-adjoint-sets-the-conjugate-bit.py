@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x0):
     v1 = torch.adjoint(v0)
     v1.zero_()
     return v0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

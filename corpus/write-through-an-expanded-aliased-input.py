@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -23,7 +22,5 @@ def f(x1, x2):
     v1 = v0[0]
     v1.zero_()
     return v0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

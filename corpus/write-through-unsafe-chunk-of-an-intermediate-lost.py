@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     v1, v2 = torch.unsafe_chunk(v0, 2)
     v1.copy_(v2)
     return v0
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

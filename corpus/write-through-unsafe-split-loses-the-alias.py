@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v7, v8, v9 = torch.unsafe_split(x0, 1, -2)
     v11 = v9.pow_(2)
     return v11
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

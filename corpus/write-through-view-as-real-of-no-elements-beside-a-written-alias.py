@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -32,7 +31,5 @@ def f(x0, x1, x2):
         v2 = v1.abs_()
     x0.add_(1)
     return x2
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x2):
     v6 = torch.broadcast_to(x2, (2, 2))
     v6.relu_()
     return x2
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -26,7 +25,5 @@ def f(x1, x2, v0):
     x1.copy_(x1)
     x1.zero_()
     return v0
-
 CALLS = [{"inputs": make_inputs_0, "around": ("anomaly", "saved tensors")}]
-
 main(__file__)

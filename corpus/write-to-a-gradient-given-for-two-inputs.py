@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,7 +21,5 @@ def f(x0):
     v1, v2 = torch.autograd.grad([v0], [x0, x0], [v0], create_graph=True)
     v1.zero_()
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

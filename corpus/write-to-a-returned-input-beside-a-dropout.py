@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,12 +20,10 @@ def make_inputs_0(device):
 def f(x0):
     v0 = torch.nn.functional.dropout(x0, p=0.5)
     return (v0, x0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "input", "index": 0, "seed": 1},
         {"do": "backward", "roots": (0, 1), "way": "grad"},
     )},
 ]
-
 main(__file__)

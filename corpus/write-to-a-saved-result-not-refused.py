@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -20,12 +19,10 @@ def make_inputs_0(device):
 def f(x0):
     v0 = torch.amin(x0)
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "output", "index": 0, "seed": 1},
         {"do": "backward", "roots": (0,), "way": "grad"},
     )},
 ]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     with torch.inference_mode():
         a1 = a0.view((1,))
     return ([a1],), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0)
@@ -32,10 +30,8 @@ def f(x0):
     v1 = v0.clone()
     x0[0] = v1
     return None
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": ({"do": "probe", "site": "input", "index": 0, "seed": 0},)},
 ]
-
 main(__file__)

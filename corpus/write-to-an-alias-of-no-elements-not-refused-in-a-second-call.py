@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -19,7 +18,6 @@ def make_inputs_0(device):
     a1 = a0.clone()
     a2 = a1.view((0,))
     return (a1, a2), named(locals())
-
 def make_inputs_1(device):
     s0 = storage([], torch.float32, device)
     a0 = strided(s0, torch.float32, (0,), (1,), 0, requires_grad=True)
@@ -31,10 +29,8 @@ def f(x0, x1):
     v0 = x0.tanh_()
     x1.neg_()
     return v0
-
 CALLS = [
     {"inputs": make_inputs_0},
     {"inputs": make_inputs_1, "steps": ({"do": "backward", "roots": (0,), "calls_ago": 1},)},
 ]
-
 main(__file__)

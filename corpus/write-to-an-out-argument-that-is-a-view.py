@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -25,7 +24,5 @@ def f(x0, x1):
     torch.add(x0, x0, out=v1)
     v1.copy_(x1)
     return None
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

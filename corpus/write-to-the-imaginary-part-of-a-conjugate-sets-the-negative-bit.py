@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -24,7 +23,5 @@ def f(x0):
     v5 = v4.imag
     v5.mul_(2)
     return v2
-
 CALLS = [{"inputs": make_inputs_0}]
-
 main(__file__)

@@ -9,7 +9,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -22,12 +21,10 @@ def make_inputs_0(device):
 def f(x1):
     v0, = torch._foreach_mul([x1], -1)
     return (v0, x1)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": (
         {"do": "probe", "site": "input", "index": 0, "seed": 3},
         {"do": "backward", "roots": (0,), "cotangents": (("trained", 0),), "way": "grad", "graph": "retained"},
     )},
 ]
-
 main(__file__)

@@ -10,7 +10,6 @@
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -28,10 +27,8 @@ def f(x0, x1):
         v1 = torch.square(v0)
     x1.clamp_(0, 2)
     return (v1, v0, x1, v0)
-
 CALLS = [
     {"inputs": make_inputs_0, "steps": ({"do": "probe", "site": "output", "index": 3, "seed": 2},)},
     {"inputs": None, "steps": ({"do": "backward", "roots": (0,), "cotangents": (("pattern", 1),)},)},
 ]
-
 main(__file__)

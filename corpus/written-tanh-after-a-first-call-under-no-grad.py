@@ -8,7 +8,6 @@
 # expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
-
 import torch
 from aotcheck.script import main
 
@@ -21,7 +20,5 @@ def f(x0):
     v0 = torch.tanh(x0)
     v0.zero_()
     return v0
-
 CALLS = [{"inputs": make_inputs_0, "grad_mode": "no_grad"}, {"inputs": None}]
-
 main(__file__)

@@ -2,6 +2,7 @@
 
 A script has a fixed layout: a TOML header in a comment block, imports, ``make_inputs_k`` for each call with inputs of
 its own, ``f``, the literal ``CALLS``, and a call of :func:`aotcheck.script.main`, which judges the file when it runs.
+A blank line stands before the inputs and before ``f``.
 :mod:`aotcheck.program.source.parse` reads the script back.
 """
 
@@ -276,13 +277,12 @@ def emit(program: Program, header: Mapping[str, object] | None = None) -> str:
         header: further TOML entries for the header (strings, numbers, booleans, lists, tables).
     """
     entries: dict[str, object] = {"format": FORMAT, **(header or {})} | {"format": FORMAT}
-    top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "", "import torch"]
+    top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "import torch"]
     top += [f"import {module}" for module in dict.fromkeys([*_modules(program), *_makers(program)])]
-    parts = ["\n".join([*top, IMPORT]) + "\n"]
-    parts += [_inputs_source(c.inputs, i) for i, c in enumerate(program.calls) if c.inputs is not None]
-    parts.append(body_source(program))
-    parts.append(f"{_calls_source(program.calls)}\n")
-    return "\n".join([*parts, ENDING])
+    inputs = [_inputs_source(c.inputs, i) for i, c in enumerate(program.calls) if c.inputs is not None]
+    head = "\n".join([*top, IMPORT, ""])
+    function = f"{body_source(program)}{_calls_source(program.calls)}\n{ENDING}"
+    return "\n".join([head, "".join(inputs), function])
 
 
 @lru_cache(maxsize=512)

@@ -188,8 +188,8 @@ def test_a_script_holds_a_header_a_program_and_a_call() -> None:
     source = emit(ALIASED_VIEWS, {"backend": "eager"})
     kinds = [type(node).__name__ for node in ast.parse(source).body]
     assert kinds == ["Import", "ImportFrom", *["FunctionDef"] * 3, "Assign", "Expr"]
-    assert "\nimport torch\nfrom aotcheck.script import main\n\ndef" in source
-    assert source.endswith("]\n\nmain(__file__)\n")
+    assert "\n# ///\nimport torch\nfrom aotcheck.script import main\n\ndef" in source
+    assert source.endswith("]\nmain(__file__)\n")
 
 
 HEADER = {
@@ -203,7 +203,7 @@ HEADER = {
 
 def test_a_header_has_a_line_for_each_value() -> None:
     source = emit(ALIASED_VIEWS, HEADER)
-    assert source.partition("# ///\n\nimport")[0].splitlines()[2:] == [
+    assert source.partition("# ///\nimport")[0].splitlines()[2:] == [
         '# found = "by hand"',
         '# expectations.without = ["guards"]',
         "# expectations.rtol = 0.5",
@@ -269,7 +269,7 @@ def test_a_file_with_tables_all_fields_and_a_guard_is_read_as_the_shorter_one_th
     shorter = emit(older.program, older.header)
     assert parse(shorter) == older
     calls = '{"inputs": make_inputs_0, "steps": ({"do": "backward", "roots": (0,)},)}, {"inputs": None}'
-    assert f"\n\nCALLS = [{calls}]\n\nmain(__file__)\n" in shorter
+    assert f"\nCALLS = [{calls}]\nmain(__file__)\n" in shorter
 
 
 def test_calls_that_need_more_than_a_line_have_one_each_and_those_that_need_more_one_for_each_step() -> None:
@@ -280,7 +280,7 @@ def test_calls_that_need_more_than_a_line_have_one_each_and_those_that_need_more
     step = '{"do": "backward", "roots": (0,), "cotangents": (("pattern", 2),), "way": "grad", "inputs": (0,)},'
     again = '    {"inputs": None},'
     plan = ["[", '    {"inputs": make_inputs_0, "steps": (', *[f"        {step}"] * 2, "    )},", again, again, "]"]
-    assert lines == [*plan, "", "main(__file__)"]
+    assert lines == [*plan, "main(__file__)"]
 
 
 def test_a_script_that_is_imported_does_nothing(tmp_path: Path) -> None:
