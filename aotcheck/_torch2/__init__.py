@@ -42,6 +42,8 @@ __all__ = [
     "accepts_gradients",
     "accumulates",
     "as_before_dispatch",
+    "autocast_devices",
+    "autocast_off",
     "base_of",
     "bound_apply",
     "compiling",
@@ -129,6 +131,25 @@ class meta_kernels:
 def without_modes() -> contextlib.AbstractContextManager[Any]:
     """Inside, no torch-dispatch mode is active: for work of ours that a trace must not record."""
     return _disable_current_modes() if _C._len_torch_dispatch_stack() else contextlib.nullcontext()
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def autocast_devices() -> list[str]:
+    """Kinds of devices on which autocast is on."""
+    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+
+
+def autocast_off() -> contextlib.AbstractContextManager[Any]:
+    """Inside, ops run in the dtypes of their operands: those of a graph are recorded below autocast."""
+    devices = autocast_devices()
+    if not devices:
+        return _NOTHING
+    stack = contextlib.ExitStack()
+    for kind in devices:
+        stack.enter_context(torch.autocast(kind, enabled=False))
+    return stack
 
 
 def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:

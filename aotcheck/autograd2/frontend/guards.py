@@ -67,7 +67,7 @@ def _hashable(x: Any) -> Any:
 
 def _ambient() -> tuple[Any, ...]:
     """Modes that what is computed hangs on."""
-    cast = [d for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
+    cast = _torch.autocast_devices()
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),

@@ -136,7 +136,7 @@ def trace_backward(
     if not edges:
         return Backward(component, defined, tuple(nodes), tuple(geometries), (None,))
     tracer.in_backward = True
-    with torch.inference_mode(False), _torch.single_threaded_backward(), torch.autocast("cpu", enabled=False), tracer:
+    with torch.inference_mode(False), _torch.single_threaded_backward(), _torch.autocast_off(), tracer:
         try:
             found = torch.autograd.grad(tensors, edges, tangents, allow_unused=True, retain_graph=True)
         except UnsupportedError:

@@ -61,12 +61,14 @@ class Modes:
     Args:
         grad: whether grad mode is on as the call is made.
         inference: whether inference mode is.
+        autocast: whether autocast is, which the graph was recorded below.
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
         draws: whether the graph draws random numbers.
     """
 
     grad: bool
     inference: bool
+    autocast: bool
     records_grad: bool = False
     draws: bool = False
 
@@ -125,6 +127,7 @@ def emit(
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch,
+        "autocast_off": _torch.autocast_off,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
     s.add("def call(inputs, looked, tables):", 0)
@@ -146,11 +149,13 @@ def emit(
     given += symbolic.taken
     if modes.draws:
         s.add("state = get_state()")
-    normal = "with inference(False), no_grad(): " if modes.inference and not inside else ""
+    within = ["inference(False)", "no_grad()"] if modes.inference and not inside else []
+    within += ["autocast_off()"] if modes.autocast else []
+    opened = f"with {', '.join(within)}: " if within else ""
     if grad and not modes.records_grad:
         s.add("set_grad(False)")
     s.add("try:")
-    s.add(f"{normal}out = forward({', '.join(given)})", 2)
+    s.add(f"{opened}out = forward({', '.join(given)})", 2)
     s.add("except Exception as error:")
     if modes.draws:
         s.add("set_state(state)", 2)

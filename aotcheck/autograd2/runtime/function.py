@@ -53,7 +53,7 @@ class Runner:
         kept = [saved[position[k]] for k in graph.saved]
         given = [t for t in tangents if t is not None]
         lying = [laid_out(t, g) for t, g in zip(given, graph.backward.geometries, strict=True)]
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.no_grad(), _torch.autocast_off():
             numbers = [sizes[name] for name in symbols_of(graph.nodes)] if sizes else ()
             found: Sequence[Tensor | None] = function(*kept, *numbers, *lying)
         return found

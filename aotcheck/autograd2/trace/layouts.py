@@ -56,7 +56,7 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
         return
     if any(type(n) is not int for a in operands for n in a.shape) or sum(a.numel() for a in operands) > _MOST_ASKED:
         return
-    with _torch.without_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False), warnings.catch_warnings():
+    with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zeros = [_ones(a).zero_() if type(a) is Replica else a for a in args]
         try:
@@ -90,7 +90,7 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
 
 
 def _asked(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    with _torch.without_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False), warnings.catch_warnings():
+    with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         given = func(*[_ones(a) for a in args], **kwargs)
     several = given if isinstance(given, (list, tuple)) else (given,)

@@ -61,7 +61,7 @@ class Traced:
         changes: what it assigned around it.
         gradients: of inputs that are leaves, the ``.grad`` before and after, where it is another tensor.
         grad_mode: grad mode afterwards, if it is another.
-        modes: grad mode and inference mode of the call.
+        modes: of the call, whether grad mode, inference mode and autocast were on.
     """
 
     tracer: Tracer
@@ -70,7 +70,7 @@ class Traced:
     result: Any
     changes: list[Change]
     grad_mode: bool | None
-    modes: tuple[bool, bool]
+    modes: tuple[bool, bool, bool]
 
     def release(self) -> None:
         """Let go of what the call brought; what is left is for backwards that are traced later."""
@@ -99,7 +99,7 @@ def trace(
         for _, t in bound.tensors:
             if t.requires_grad and t.is_leaf and t.grad is not None:
                 replicas[t].grad = replicas[t.grad]
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
     with substituted(bound, replicas) as during, _global_state(), _torch.single_threaded_backward():
         try:

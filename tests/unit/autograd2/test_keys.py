@@ -1,4 +1,4 @@
-"""Which calls share code."""
+"""Which calls share code, and the modes in which it runs."""
 
 from __future__ import annotations
 
@@ -24,3 +24,16 @@ def test_a_function_with_the_address_of_a_dead_one_is_another():
         assert compiled(torch.ones(2), f).tolist() == [k, k]
         del f
         gc.collect()
+
+
+def test_a_part_of_the_function_without_autocast_stays_without():
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", enabled=False):
+            exact = x @ x
+        return exact, x @ x
+
+    with torch.autocast("cpu", torch.bfloat16):
+        exact, rounded = aot_function(both)(torch.full((2, 2), 1.001))
+        wanted = both(torch.full((2, 2), 1.001))
+    assert torch.equal(exact, wanted[0]) and torch.equal(rounded, wanted[1])
+    assert (exact.dtype, rounded.dtype) == (torch.float32, torch.bfloat16)
