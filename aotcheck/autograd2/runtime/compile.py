@@ -11,6 +11,7 @@ from torch import fx
 from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
+from aotcheck.autograd2.runtime.code import function_of
 
 __all__ = [
     "Compilers",
@@ -41,6 +42,9 @@ class Compilers:
 
 def compile_forward(graph: ForwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
     """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
+    if compiler is nop:
+        results = (*graph.results, *graph.saved)
+        return function_of([*graph.inputs, *taken_symbols(graph)], graph.nodes, results, graph.defined)
     return _compiled(*forward_module(graph), compiler, env)
 
 
@@ -59,23 +63,26 @@ def taken_symbols(graph: ForwardGraph) -> list[str]:
 
 def compile_backward(graph: BackwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
     """What computes gradients, taking saved tensors, then symbols, then tangents."""
+    if compiler is nop:
+        return function_of(_backward_inputs(graph), graph.nodes, graph.backward.gradients, {})
     return _compiled(*backward_module(graph), compiler, env)
 
 
 def backward_module(graph: BackwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
     """A backward graph as compilers get it, and what it takes."""
-    count, symbols = len(graph.saved), symbols_of(graph.nodes)
-    inputs: list[Node | str] = [*graph.inputs[:count], *symbols, *graph.inputs[count:]]
-    names = [f"saved_{k + 1}" for k in range(count + len(symbols))]
-    names += [f"tangents_{k + 1}" for k in range(len(graph.inputs) - count)]
+    inputs, tangents = _backward_inputs(graph), len(graph.inputs) - len(graph.saved)
+    names = [f"saved_{k + 1}" for k in range(len(inputs) - tangents)]
+    names += [f"tangents_{k + 1}" for k in range(tangents)]
     named = list(zip(names, inputs, strict=True))
     return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward"), inputs
 
 
+def _backward_inputs(graph: BackwardGraph) -> list[Node | str]:
+    count = len(graph.saved)
+    return [*graph.inputs[:count], *symbols_of(graph.nodes), *graph.inputs[count:]]
+
+
 def _compiled(module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, env: Any) -> Callable[..., Any]:
-    if compiler is nop:
-        forward: Callable[..., Any] = module.forward
-        return forward
     made = compiler(module, examples(inputs, env))
     if getattr(made, "_boxed_call", False):
         return lambda *args: made(list(args))

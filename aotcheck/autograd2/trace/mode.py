@@ -25,6 +25,10 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
 
     supports_higher_order_operators = True  # they come here, to be refused by name
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # a wrapper around each dispatch that nothing needs
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
