@@ -24,6 +24,19 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from aotcheck._torch2.backward import (
+    freed_error,
+    holds,
+    is_custom,
+    keeps_graph,
+    skipped,
+    tells_of_lost_values,
+    unpack,
+    wants,
+    wants_all,
+)
+from aotcheck._torch2.dispatch import meta_kernels
+
 __all__ = [
     "ITS_BASE",
     "ITS_STORAGE",
@@ -54,14 +67,18 @@ __all__ = [
     "evaluated",
     "expression_of",
     "foreign_state",
+    "freed_error",
     "generator_address",
     "gradient_of",
     "guards_of",
     "has_gradient",
     "has_hooks",
+    "holds",
     "is_composite",
+    "is_custom",
     "is_tree_node",
     "is_zero_tensor",
+    "keeps_graph",
     "learnt",
     "make_subclass",
     "meta_kernels",
@@ -85,14 +102,18 @@ __all__ = [
     "set_gradient",
     "simplified",
     "single_threaded_backward",
+    "skipped",
     "storage_address",
     "storage_of",
     "symbol_named",
     "symbolic_int",
     "tells_of_lost_values",
     "unbacked_int",
+    "unpack",
     "version_of",
     "view_function",
+    "wants",
+    "wants_all",
     "without_modes",
 ]
 
@@ -107,25 +128,6 @@ disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 
 
 # -- dispatch
-
-
-class meta_kernels:
-    """Inside, ops on tensors of any device run their meta kernels: sizes and strides only, no data."""
-
-    __slots__ = ("_dispatch", "_keys")
-
-    def __enter__(self) -> None:
-        """Meta kernels from now on."""
-        self._dispatch = _C._DisableTorchDispatch()
-        self._dispatch.__enter__()
-        self._keys = _C._PreserveDispatchKeyGuard()
-        self._keys.__enter__()
-        _C._set_meta_in_tls_dispatch_include(True)
-
-    def __exit__(self, *_: object) -> None:
-        """As before."""
-        self._keys.__exit__(None, None, None)
-        self._dispatch.__exit__(None, None, None)
 
 
 def without_modes() -> contextlib.AbstractContextManager[Any]:
@@ -385,12 +387,6 @@ def running_sequence_number() -> int | None:
     return None if node is None else int(node._sequence_nr())
 
 
-def tells_of_lost_values(error: RuntimeError) -> bool:
-    """Whether a backward raised because a tensor that it needs was written, or freed by another backward."""
-    modified = "one of the variables needed for gradient computation has been modified"
-    return str(error).startswith((modified, "Trying to backward through the graph a second time"))
-
-
 def accepts_gradients(t: Tensor) -> bool:
     """Whether a leaf that requires grad can be given one: a view made under no_grad cannot, though its base does."""
     with without_modes(), torch.inference_mode(False), torch.enable_grad():
@@ -403,10 +399,10 @@ def accumulates(node: Any) -> bool:
     return type(node) is _AccumulateGrad
 
 
-def recorded_gradient(node: Any, place: int) -> tuple[tuple[int, ...], torch.dtype]:
-    """Shape and dtype of the gradient that ``node`` takes of its result ``place``."""
+def recorded_gradient(node: Any, place: int) -> tuple[tuple[int, ...], torch.dtype, torch.device]:
+    """Shape, dtype and device of the gradient that ``node`` takes of its result ``place``."""
     like = node._input_metadata[place]
-    return tuple(like.shape), like.dtype
+    return tuple(like.shape), like.dtype, like.device
 
 
 requires_grad: Callable[[Tensor], bool] = vars(_C.TensorBase)["requires_grad"].__get__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,8 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.signature import BaseOf, Signature
-from aotcheck.autograd2.joint.joint import Component, components, trace_backward
+from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
+from aotcheck.autograd2.joint.regions import Region, regions
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, taken_symbols
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
@@ -117,10 +119,8 @@ def _specialize(
 def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specialization:
     try:
         analysis = analyze(traced, needs)
-        groups = components(traced, analysis.results)
-        backwards = [
-            trace_backward(traced, analysis.results, group, tuple([True] * len(group.results))) for group in groups
-        ]
+        groups = regions(traced, analysis)
+        backwards = [backward for region in groups for backward in trace_all(traced, region)]
         part = _partition(traced, analysis, backwards)
         return _emit(traced, analysis, groups, part, compilers)
     finally:
@@ -128,7 +128,7 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
         traced.release()
 
 
-def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Any]) -> Partition:
+def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Backward]) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
     written: set[Node] = set(flat) if analysis.signature.effects.written else set()
@@ -139,20 +139,23 @@ def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Any]) -> 
 
 
 def _emit(
-    traced: Traced, analysis: Analysis, groups: Sequence[Component], part: Partition, compilers: Compilers
+    traced: Traced, analysis: Analysis, groups: Sequence[Region], part: Partition, compilers: Compilers
 ) -> Specialization:
     symbols = traced.tracer.symbols
     env = None if symbols is None else symbols.env
     forward = compile_forward(part.forward, compilers.forward if groups else compilers.inference, env)
     attachments = []
-    for group, graph in zip(groups, part.backwards, strict=True):
+    for region in groups:
+        graphs = [graph for graph in part.backwards if graph.backward.component is region.component]
+        known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
         runner = Runner(
-            tuple(sorted(set(graph.saved))),
-            _late(traced, analysis, group, part),
+            tuple(sorted(set(known.values()))),
+            _late(traced, region, known),
             lambda graph: compile_backward(graph, compilers.backward, env),
-            {graph.backward.defined: graph},
+            _held(traced, region),
+            {graph.backward.request: graph for graph in graphs},
         )
-        attachments.append(Attachment(runner, group.results, group.inputs, _watched(traced, analysis, graph)))
+        attachments.append(Attachment(runner, region.component, _watched(traced, analysis, set(known))))
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     position = {i.real: k for k, i in enumerate(traced.inputs)}
@@ -174,9 +177,8 @@ def _emit(
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
 
 
-def _watched(traced: Traced, analysis: Analysis, graph: BackwardGraph) -> tuple[int, ...]:
-    """Inputs that the call wrote, and of which a backward needs what they hold after it."""
-    needed = set(graph.inputs)
+def _watched(traced: Traced, analysis: Analysis, needed: set[Node]) -> tuple[int, ...]:
+    """Inputs that the call wrote, and of which backwards need what they hold after it."""
     return tuple(
         w.input
         for w in analysis.signature.effects.written
@@ -184,23 +186,33 @@ def _watched(traced: Traced, analysis: Analysis, graph: BackwardGraph) -> tuple[
     )
 
 
-def _records_grad(groups: Sequence[Component], part: Partition) -> bool:
+def _records_grad(groups: Sequence[Region], part: Partition) -> bool:
     """Whether the graph holds an op whose kernel gives what a backward needs only where grad mode is on."""
     return bool(groups) and any(n.op is torch.ops.aten.mkldnn_rnn_layer.default for n in part.forward.nodes)
 
 
-def _late(
-    traced: Traced, analysis: Analysis, group: Component, part: Partition
-) -> Callable[[tuple[bool, ...]], BackwardGraph]:
-    """Traces the backward for another set of tangents when it is first asked for."""
-    own = next(b for b in part.backwards if b.backward.component is group)
+def _late(traced: Traced, region: Region, known: Mapping[Node, int]) -> Callable[[Request], BackwardGraph]:
+    """Traces another backward when it is first asked for."""
 
-    def late(defined: tuple[bool, ...]) -> BackwardGraph:
+    def late(request: Request) -> BackwardGraph:
         rearm(traced.tracer.alive)
         try:
-            backward = trace_backward(traced, analysis.results, group, defined)
-            return cut_backward(traced.tracer.graph, own, backward)
+            return cut_backward(traced.tracer.graph, known, trace_backward(traced, region, request))
         finally:
             disarm(traced.tracer.alive)
 
     return late
+
+
+def _held(traced: Traced, region: Region) -> Callable[[], tuple[tuple[int, int], ...]]:
+    """Looks up once what eager's nodes hold, when it is first asked for."""
+
+    @functools.cache
+    def held() -> tuple[tuple[int, int], ...]:
+        rearm(traced.tracer.alive)
+        try:
+            return region.held()
+        finally:
+            disarm(traced.tracer.alive)
+
+    return held

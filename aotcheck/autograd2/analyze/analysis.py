@@ -21,10 +21,11 @@ __all__ = ["Analysis", "analyze"]
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What a specialization does, and the graph's results."""
+    """What a specialization does, and the graph's results; ``tensors`` are the replicas of what it makes."""
 
     signature: Signature
     results: tuple[Result, ...]
+    tensors: tuple[Tensor, ...]
 
 
 def analyze(traced: Traced, needs: Needs) -> Analysis:
@@ -56,7 +57,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
         Effects(written, moved, tuple(assigned), gradients, traced.grad_mode),
         tuple(r.look for r in results.results),
     )
-    return Analysis(signature, tuple(results.results))
+    return Analysis(signature, tuple(results.results), tuple(results.tensors))
 
 
 def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple[Given | Made, Structure], ...]:

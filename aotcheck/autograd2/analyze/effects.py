@@ -15,7 +15,7 @@ from aotcheck.autograd2.trace.replica import state_of
 from aotcheck.autograd2.trace.run import Needs, Traced
 from aotcheck.autograd2.trace.view import StorageState
 
-__all__ = ["data_mutations", "metadata_mutations", "more_needs"]
+__all__ = ["data_mutations", "has_new_history", "metadata_mutations", "more_needs"]
 
 
 def more_needs(traced: Traced, needs: Needs) -> Needs:
@@ -24,7 +24,7 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     gradients = gradients or traced.tracer.gradients_wanted
     for state in _storages(traced):
         members = [i for i in traced.inputs if i.state is state]
-        if len(members) > 1 and (state.version or state.touched) and any(_has_new_history(i) for i in members):
+        if len(members) > 1 and (state.version or state.touched) and any(has_new_history(i) for i in members):
             bases = True
         if state.version and any(_is_no_grad_view(i) for i in members):
             bases = True
@@ -58,7 +58,8 @@ def _is_lost(i: TracedInput) -> bool:
         return True
 
 
-def _has_new_history(i: TracedInput) -> bool:
+def has_new_history(i: TracedInput) -> bool:
+    """Whether an input has another grad_fn than it had at entry."""
     if i.node is None and _is_lost(i):
         return False
     return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
@@ -73,7 +74,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
             table.flat(state)
         members = [k for k, i in enumerate(traced.inputs) if i.state is state]
         roots = [k for k in members if traced.inputs[k].node is not None]
-        recorded = [k for k in roots if _has_new_history(traced.inputs[k])]
+        recorded = [k for k in roots if has_new_history(traced.inputs[k])]
         if not state.version and not (recorded and state.touched):
             continue
         seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
@@ -85,19 +86,20 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
             if table.state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
                 refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
             node = table.read(i.replica)
-            found.append(Written(k, results.add(node, i.geometry, i.replica), Mutation.DIFFERENTIABLE))
+            index = results.add(node, i.geometry, i.replica)
+            found.append(Written(k, index, Mutation.DIFFERENTIABLE, beside=tuple(members)))
             if len(roots) > 1:
                 view = table.flat(state)
                 index = results.add(table.read_view(view), view.geometry)
                 others = tuple(j for j in seen if j != k)
-                found.append(Written(k, index, Mutation.UNDER_NO_GRAD, flat=True, versions=others))
+                found.append(Written(k, index, Mutation.UNDER_NO_GRAD, True, others, tuple(members)))
             continue
         first = roots[0]
         whole = state.flat is not None or len(roots) > 1 or traced.inputs[first].geometry.may_overlap_itself
         view = table.flat(state) if whole else state.roots[0]
         index = results.add(table.read_view(view), view.geometry)
         kind = Mutation.UNDER_NO_GRAD if seen else Mutation.HIDDEN
-        found.append(Written(first, index, kind, flat=whole, versions=seen if whole else ()))
+        found.append(Written(first, index, kind, flat=whole, versions=seen if whole else (), beside=tuple(members)))
     return tuple(found)
 
 

@@ -61,7 +61,7 @@ class Results:
     traced: Traced
     results: list[Result] = field(default_factory=list)
     made: list[How] = field(default_factory=list)
-    _tensors: list[Tensor] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
     _position: dict[Tensor, int] = field(default_factory=dict)
     _roots: dict[int, tuple[Tensor | None, int]] = field(default_factory=dict)
 
@@ -77,15 +77,15 @@ class Results:
         """
         plain = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
         self._position = {t: k for k, t in enumerate(tensors)}
-        self._tensors = tensors
+        self.tensors = tensors
         while len(self.made) < len(tensors):
             self.made.append(self._how(tensors[len(self.made)], plain))
 
     def _made(self, t: Tensor) -> Made:
         known = self._position.get(t)
         if known is None:
-            known = self._position[t] = len(self._tensors)
-            self._tensors.append(t)
+            known = self._position[t] = len(self.tensors)
+            self.tensors.append(t)
         return Made(known)
 
     def _how(self, t: Tensor, plain: frozenset[int]) -> How:

@@ -12,6 +12,7 @@ from aotcheck.autograd2.ir.size import Size
 from aotcheck.autograd2.ir.structure import Const, Structure
 
 __all__ = [
+    "After",
     "Alias",
     "Arg",
     "Assign",
@@ -20,11 +21,13 @@ __all__ = [
     "Captured",
     "Descriptor",
     "Effects",
+    "End",
     "Fresh",
     "Given",
     "GradOf",
     "GraphResult",
     "How",
+    "Inner",
     "Input",
     "Made",
     "MadeLeaf",
@@ -218,6 +221,35 @@ class Made:
         return f"m{self.index}"
 
 
+@dataclass(frozen=True)
+class After:
+    """An input, with the history that it has once the call wrote it."""
+
+    input: int
+
+    def __str__(self) -> str:
+        return f"a{self.input} as written"
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A tensor without memory that stands for a value between two components.
+
+    Args:
+        component: the one that has it among its tangents.
+        place: where there.
+    """
+
+    component: int
+    place: int
+
+    def __str__(self) -> str:
+        return f"i{self.component}_{self.place}"
+
+
+End = Given | Fresh | Made | After | Inner
+"""What a component sends gradients to."""
+
 How = Given | Fresh | Alias | MadeLeaf
 """How a tensor that a call gives is made."""
 
@@ -242,6 +274,7 @@ class Written:
         kind: who sees it.
         flat: whether the result is the whole storage in one dimension.
         versions: inputs whose version the write counts up besides; of a flat write, all that it does.
+        beside: all inputs on that storage.
     """
 
     input: int
@@ -249,6 +282,7 @@ class Written:
     kind: Mutation
     flat: bool = False
     versions: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         whole = "the storage of " if self.flat else ""

@@ -1,12 +1,9 @@
-"""The joint graph: results with a history, in components, and the gradients that each component gives.
-
-Two results are of one component if eager's graphs from them share a node that is neither an accumulator nor an input's
-own. Each component has a backward of its own, as in eager.
-"""
+"""The joint graph: the backward of each component, recorded after the forward."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,153 +11,145 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.results import Result
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import Node
-from aotcheck.autograd2.ir.meta import Geometry, row_major
-from aotcheck.autograd2.ir.signature import Fresh, Given
+from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.joint.regions import Component, Region, edge_of
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica
 from aotcheck.autograd2.trace.run import Traced
 
-__all__ = ["Backward", "Component", "components", "trace_backward"]
+__all__ = ["Backward", "Request", "trace_all", "trace_backward"]
 
 
-@dataclass(frozen=True, eq=False)
-class Component:
-    """Results whose backwards belong together.
+@dataclass(frozen=True)
+class Request:
+    """What a backward is given, and asked for.
 
     Args:
-        results: positions among the graph's results.
-        inputs: the inputs to which gradients may flow, and results that are leaves made inside.
+        defined: for each tangent of the component, whether there is one.
+        inputs: for each input, whether its gradient is asked for; None if all are.
+        casts: the devices of which autocast is on, and its dtype there.
     """
 
-    results: tuple[int, ...]
-    inputs: tuple[Given | Fresh, ...]
+    defined: tuple[bool, ...]
+    inputs: tuple[bool, ...] | None = None
+    casts: tuple[tuple[str, torch.dtype], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """A backward of a component for some of its results.
+    """A backward of a component.
 
     Args:
         component: of which results.
-        defined: for each of its results, whether there is a tangent.
+        request: for which tangents and inputs.
         tangents: a placeholder for each defined tangent.
         geometries: how each of these lies.
         gradients: for each input of the component, what it gets, or None.
-        error: what eager says, if its backward raises.
+        effects: what it runs besides: random ops, and ops that return nothing.
+        error: what eager's backward raises.
     """
 
     component: Component
-    defined: tuple[bool, ...]
+    request: Request
     tangents: tuple[Node, ...]
     geometries: tuple[Geometry, ...]
     gradients: tuple[Node | None, ...]
-    error: str = ""
+    effects: tuple[Node, ...] = ()
+    error: BaseException | None = None
 
 
-def components(traced: Traced, results: Sequence[Result]) -> tuple[Component, ...]:
-    """The results with a history, grouped."""
-    ends = {i.grad_fn: Given(k) for k, i in enumerate(traced.inputs) if i.grad_fn is not None}
-    leaves: dict[Tensor, Given | Fresh] = {i.replica: Given(k) for k, i in enumerate(traced.inputs)}
-    leaves |= {r.leaf: Fresh(k) for k, r in enumerate(results) if r.leaf is not None}
-    groups: list[tuple[list[int], set[Any], set[Given | Fresh]]] = []
-    for k, result in enumerate(results):
-        if result.tensor is None or result.leaf is not None:
-            continue
-        nodes, inputs = _reached(result.tensor.grad_fn, ends, leaves)
-        merged: tuple[list[int], set[Any], set[Given | Fresh]] = ([k], nodes, inputs)
-        apart = []
-        for group in groups:
-            if group[1] & nodes:
-                merged = (group[0] + merged[0], merged[1] | group[1], merged[2] | group[2])
-            else:
-                apart.append(group)
-        groups = [*apart, merged]
-    return tuple(Component(tuple(sorted(g[0])), tuple(sorted(g[2], key=str))) for g in groups)
+def trace_all(traced: Traced, region: Region) -> tuple[Backward, ...]:
+    """The backward for all tangents and inputs. If that raises, those for one by one too, which save what they need."""
+    defined = (True,) * len(region.starts)
+    whole = trace_backward(traced, region, Request(defined))
+    if whole.error is None:
+        return (whole,)
+    requests = [
+        Request(tuple(j == k for j in range(len(defined))), tuple(j == n for j in range(len(region.ends))))
+        for k in range(len(defined))
+        for n in range(len(region.ends))
+    ]
+    return (whole, *[trace_backward(traced, region, r) for r in requests])
 
 
-def _reached(
-    start: Any, ends: dict[Any, Given], leaves: dict[Tensor, Given | Fresh]
-) -> tuple[set[Any], set[Given | Fresh]]:
-    """The nodes of autograd from ``start`` on, and the inputs and leaves at which they end.
-
-    A leaf that the function made and dropped is no end: nobody sees its gradient.
-    """
-    nodes: set[Any] = set()
-    inputs: set[Given | Fresh] = set()
-    todo = [start]
-    while todo:
-        node = todo.pop()
-        if node is None or node in nodes:
-            continue
-        if node in ends:
-            inputs.add(ends[node])
-        elif _torch.accumulates(node):
-            leaf = node.variable
-            if leaf in leaves and leaf.requires_grad:
-                inputs.add(leaves[leaf])
-        else:
-            nodes.add(node)
-            todo += [n for n, _ in node.next_functions]
-    return nodes, inputs
-
-
-def trace_backward(
-    traced: Traced, results: Sequence[Result], component: Component, defined: tuple[bool, ...]
-) -> Backward:
-    """Record the backward of a component for tangents of the results that are ``defined``.
+def trace_backward(traced: Traced, region: Region, request: Request) -> Backward:
+    """Record the backward of a component.
 
     Raises:
         UnsupportedError: the backward does what cannot be traced.
     """
-    tracer = traced.tracer
-    tensors, tangents, nodes, geometries = [], [], [], []
-    for k, wanted in zip(component.results, defined, strict=True):
-        if not wanted:
-            continue
-        result = results[k]
-        assert result.tensor is not None
-        g = result.geometry
-        lies = g if g.dense_order is not None and not (g.conj or g.neg) else row_major(g.shape, g.dtype)
-        lies = lies._replace(offset=0)
-        assert result.node.device is not None
-        node = tracer.graph.placeholder(lies, result.node.device)
-        tracer.graph.placeholders.remove(node)
-        tensors.append(result.tensor)
-        tangents.append(tracer.fresh_at(lies, node, result.node.device))
-        nodes.append(node)
-        geometries.append(lies)
-    edges = [_edge(traced, results, end) for end in component.inputs]
-    if not edges:
-        return Backward(component, defined, tuple(nodes), tuple(geometries), (None,))
-    tracer.in_backward = True
-    with torch.inference_mode(False), _torch.single_threaded_backward(), _torch.autocast_off(), tracer:
-        try:
-            found = torch.autograd.grad(tensors, edges, tangents, allow_unused=True, retain_graph=True)
-        except UnsupportedError:
-            raise
-        except _torch.GuardOnDataDependentSymNode:
-            refuse(Event.DATA, "a backward branches on a size that data decide")
-        except RuntimeError as error:
-            if not _torch.tells_of_lost_values(error):
-                raise UnsupportedError("backward that eager refuses", str(error)) from error
-            none = (None,) * len(component.inputs)
-            return Backward(component, defined, tuple(nodes), tuple(geometries), none, str(error))
-        finally:
-            tracer.in_backward = False
-    gradients: list[Node | None] = []
-    for gradient in found:
-        if gradient is not None and type(gradient) is not Replica:
-            refuse(Event.CAPTURED, "a gradient is no tensor of the trace")
-        gradients.append(None if gradient is None else tracer.table.read(gradient))
-    return Backward(component, defined, tuple(nodes), tuple(geometries), tuple(gradients))
+    tracer, component = traced.tracer, region.component
+    starts, tangents, nodes, geometries = [], [], [], []
+    for start, (lies, device), wanted in zip(region.starts, component.tangents, request.defined, strict=True):
+        if wanted:
+            node = tracer.graph.placeholder(lies, device)
+            tracer.graph.placeholders.remove(node)
+            starts.append(edge_of(start))
+            tangents.append(tracer.fresh_at(lies, node, device))
+            nodes.append(node)
+            geometries.append(lies)
+    asked = [k for k in range(len(region.ends)) if request.inputs is None or request.inputs[k]]
+    gradients: list[Node | None] = [None] * max(len(region.ends), 1)
+    given = component, request, tuple(nodes), tuple(geometries)
+    if not asked or not starts:
+        return Backward(*given, tuple(gradients))
+    before, tracer.in_backward = len(tracer.graph.effects), True
+    try:
+        with _surroundings(request), tracer, _stopping(region):
+            ends = [edge_of(region.ends[k]) for k in asked]
+            found = torch.autograd.grad(starts, ends, tangents, allow_unused=True, retain_graph=True)
+        for k, gradient in zip(asked, found, strict=True):
+            gradients[k] = None if gradient is None else _read(traced, gradient)
+        return Backward(*given, tuple(gradients), tuple(tracer.graph.effects[before:]))
+    except UnsupportedError:
+        raise
+    except _torch.GuardOnDataDependentSymNode:
+        refuse(Event.DATA, "a backward branches on a size that data decide")
+    except RuntimeError as error:
+        if not _torch.tells_of_lost_values(error):
+            raise UnsupportedError("backward that eager refuses", str(error)) from error
+        return Backward(*given, tuple(gradients), (), error.with_traceback(None))
+    finally:
+        tracer.in_backward = False
+        del tracer.graph.effects[before:]
 
 
-def _edge(traced: Traced, results: Sequence[Result], end: Given | Fresh) -> Any:
-    """Where the gradient of an input, or of a leaf made inside, arrives."""
-    if isinstance(end, Fresh):
-        return results[end.index].leaf
-    given = traced.inputs[end.input]
-    return given.replica if given.edge is None else given.edge
+def _read(traced: Traced, gradient: Tensor) -> Node:
+    if type(gradient) is not Replica:
+        refuse(Event.CAPTURED, "a gradient is no tensor of the trace")
+    return traced.tracer.table.read(gradient)
+
+
+@contextlib.contextmanager
+def _surroundings(request: Request) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(_torch.single_threaded_backward())
+        stack.enter_context(_torch.autocast_off())
+        for device, dtype in request.casts:
+            stack.enter_context(torch.autocast(device, dtype=dtype))
+        yield
+
+
+@contextlib.contextmanager
+def _stopping(region: Region) -> Iterator[None]:
+    """Inside, gradients that arrive at the ends of a component go no further, as where they are asked for beyond."""
+    places: dict[Any, set[int]] = {}
+    for end in region.ends:
+        if isinstance(end, tuple):
+            places.setdefault(end[0], set()).add(end[1])
+
+    def stop(at: set[int]) -> Any:
+        return lambda gradients: tuple(None if k in at else g for k, g in enumerate(gradients))
+
+    passes = region.beyond or not region.nodes.isdisjoint(places)
+    hooks = [node.register_prehook(stop(at)) for node, at in places.items()] if passes else []
+    hooks += [n.register_hook(lambda gradients, _: (None,) * len(gradients)) for n in region.beyond]
+    try:
+        with _torch.skipped([n for n in region.beyond if _torch.is_custom(n)]):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -80,20 +80,18 @@ def partition(
     return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), kept, dict(graph.defined)), graphs)
 
 
-def cut_backward(graph: Graph, full: BackwardGraph, backward: Backward) -> BackwardGraph:
-    """A backward that is traced later than the ``full`` one: it has what that has, and recomputes from it."""
-    known = dict(zip(full.inputs, full.saved, strict=False))
+def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) -> BackwardGraph:
+    """A backward that is traced later: it has what others have saved, by position, and recomputes from it."""
     saved, nodes = _cut(graph, set(known), backward)
-    for n in nodes:
-        if n.op == PLACEHOLDER:
-            refuse(Event.LATE, "it needs what was not saved")
+    if any(n not in known for n in saved):
+        refuse(Event.LATE, "it needs what was not saved")
     return BackwardGraph(backward, (*saved, *backward.tangents), nodes, tuple(known[n] for n in saved))
 
 
 def _cut(graph: Graph, available: set[Node], backward: Backward) -> tuple[list[Node], tuple[Node, ...]]:
     """What a backward takes of what is available, and the nodes that it runs, in order."""
     stop = available | set(backward.tangents)
-    reached = ancestors(backward.gradients, stop)
+    reached = ancestors([*backward.gradients, *backward.effects], stop)
     runs = {n for n in reached if n not in stop}
     constants = {n for n in reached if n.op == CONSTANT}
     saved = [n for n in reached if n in available and n.op != CONSTANT]

@@ -14,11 +14,14 @@ from aotcheck.autograd2.errors import GraphFailedError
 from aotcheck.autograd2.frontend.tables import GONE, set_item
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import (
+    After,
     Alias,
+    End,
     Fresh,
     Given,
     GraphResult,
     How,
+    Inner,
     Made,
     MadeLeaf,
     MetadataMutation,
@@ -29,7 +32,8 @@ from aotcheck.autograd2.ir.signature import (
 )
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure, build
-from aotcheck.autograd2.runtime.function import Runner, attach, watch
+from aotcheck.autograd2.joint.regions import Component
+from aotcheck.autograd2.runtime.function import Runner, attach, stand_in, watch
 
 __all__ = ["Attachment", "Call", "emit"]
 
@@ -43,14 +47,12 @@ class Attachment:
 
     Args:
         runner: runs its backwards.
-        results: positions of the graph's results.
-        inputs: the inputs, or leaves, to which its gradients flow.
+        component: which results, and to what its gradients flow.
         watched: inputs that the call wrote and the backward needs: the caller must not write them before it.
     """
 
     runner: Runner
-    results: tuple[int, ...]
-    inputs: tuple[Given | Fresh, ...]
+    component: Component
     watched: tuple[int, ...] = ()
 
 
@@ -126,7 +128,7 @@ def emit(
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
-        "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch,
+        "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
         "autocast_off": _torch.autocast_off,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
@@ -172,31 +174,9 @@ def emit(
         s.add(f"{', '.join(results)}, *saved = out" if attachments else f"{', '.join(results)}, = out")
     for k, look in enumerate(signature.results):
         _look(s, k, look, inside)
-    for attachment in attachments:
-        _attach(s, attachment, modes)
     left = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
-    sizes = {m.input: m.nbytes for m in effects.moved if m.nbytes is not None}
-    late = {k for k, how in left.items() if _fits(how, sizes)}
-    for k in left.keys() - late:
-        _make(s, left[k], k, modes)
-    for j, nbytes in sizes.items():
-        s.add(f"a{j}.untyped_storage().resize_({nbytes})")
-    for k in late:
-        _make(s, left[k], k, modes)
-    for w in effects.written:
-        s.add(_in_place(_write(w), signature, w.input, modes))
-        if w.versions:
-            s.names["increment_version"] = torch.autograd.graph.increment_version
-            s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
-    for m in effects.moved:
-        _move(s, m, signature, modes)
-    for attachment in attachments:
-        if attachment.watched:
-            watched = "".join(f"a{k}, " for k in attachment.watched)
-            s.add(f"node{attachment.results[0]}.watched = watch(({watched}))")
-    for k in _bases_first(signature.made):
-        if k not in left:
-            _make(s, signature.made[k], k, modes)
+    order = _Order(s, signature, modes, attachments, left)
+    order.all()
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
@@ -252,14 +232,99 @@ def _look(s: _Source, k: int, look: GraphResult, inside: bool) -> None:
         s.add(f"with inference({inference}): r{k}.requires_grad_()")
 
 
-def _attach(s: _Source, attachment: Attachment, modes: Modes) -> None:
-    results = "".join(f"r{k}, " for k in attachment.results)
-    inputs = "".join(f"{_of(end)}, " for end in attachment.inputs) or "empty(0).requires_grad_(), "
-    runner = s.bind("runner", attachment.runner)
-    mode = _mode((True, False), modes)
-    s.add(f"{mode}{results[:-1]} = attach({runner}, ({results}), saved, ({inputs}), sizes)")
-    if attachment.watched:
-        s.add(f"node{attachment.results[0]} = r{attachment.results[0]}.grad_fn")
+@dataclass
+class _Order:
+    """Emits what follows the graph: histories, writes and aliases, each after what it builds on."""
+
+    s: _Source
+    signature: Signature
+    modes: Modes
+    attachments: Sequence[Attachment]
+    left: Mapping[int, How]
+    done: set[Any] = field(default_factory=set)
+
+    def all(self) -> None:
+        """Everything."""
+        effects, modes = self.signature.effects, self.modes
+        for attachment in self.attachments:
+            self.attach(attachment)
+        self.storages()
+        for w in effects.written:
+            self.write(w)
+        for m in effects.moved:
+            _move(self.s, m, self.signature, modes)
+        for attachment in self.attachments:
+            if attachment.watched:
+                watched = "".join(f"a{k}, " for k in attachment.watched)
+                self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
+        for k in range(len(self.signature.made)):
+            self.make(k)
+
+    def attach(self, attachment: Attachment) -> None:
+        """Results get the history of a component."""
+        component = attachment.component
+        for end in component.inputs:
+            if isinstance(end, After):
+                self.write_all(end.input)
+            elif isinstance(end, Made):
+                self.make(end.index)
+        results = [f"r{k}" for k in component.results]
+        number, given = self.attachments.index(attachment), list(results)
+        for place in range(len(results), len(component.tangents)):
+            g, device = component.tangents[place]
+            results.append(str(Inner(number, place)))
+            kind = f"{self.s.bind('dtype', g.dtype)}, {self.s.bind('device', device)}"
+            given.append(f"stand_in({numbers(g.shape)}, {kind})")
+        inputs = "".join(f"{_of(end)}, " for end in component.inputs) or "empty(0).requires_grad_(), "
+        mode, runner = _mode((True, False), self.modes), self.s.bind("runner", attachment.runner)
+        self.s.add(f"{mode}{', '.join(results)}, = attach({runner}, ({', '.join(given)}, ), saved, ({inputs}), sizes)")
+        if attachment.watched:
+            self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
+
+    def storages(self) -> None:
+        """Storages get other sizes; aliases that lie beyond are made before."""
+        if "storages" in self.done:
+            return
+        self.done.add("storages")
+        sizes = {m.input: m.nbytes for m in self.signature.effects.moved if m.nbytes is not None}
+        late = {k for k, how in self.left.items() if _fits(how, sizes)}
+        for k in self.left.keys() - late:
+            _make(self.s, self.left[k], k, self.modes)
+        for j, nbytes in sizes.items():
+            self.s.add(f"a{j}.untyped_storage().resize_({nbytes})")
+        for k in late:
+            _make(self.s, self.left[k], k, self.modes)
+
+    def write_all(self, k: int) -> None:
+        """What is written on the storage of an input."""
+        for w in self.signature.effects.written:
+            if k in w.beside:
+                self.write(w)
+
+    def write(self, w: Written) -> None:
+        """The data of an input."""
+        self.storages()
+        if w in self.done:
+            return
+        self.done.add(w)
+        self.s.add(_in_place(_write(w), self.signature, w.input, self.modes))
+        if w.versions:
+            self.s.names["increment_version"] = torch.autograd.graph.increment_version
+            self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
+
+    def make(self, k: int) -> None:
+        """A tensor, after what it is a view of."""
+        if k in self.left or ("made", k) in self.done:
+            return
+        self.done.add(("made", k))
+        how = self.signature.made[k]
+        alias = how.of if isinstance(how, MadeLeaf) else how
+        match alias:
+            case Alias(base=Made(index)):
+                self.make(index)
+            case Alias(base=Given(index)):
+                self.write_all(index)
+        _make(self.s, how, k, self.modes)
 
 
 def _write(w: Written) -> str:
@@ -286,10 +351,12 @@ def _move(s: _Source, m: MetadataMutation, signature: Signature, modes: Modes) -
         s.add(_in_place(line, signature, m.input, modes))
 
 
-def _of(base: Given | Fresh | Made) -> str:
+def _of(base: End) -> str:
     match base:
-        case Given(k):
+        case Given(k) | After(k):
             return f"a{k}"
+        case Inner():
+            return str(base)
         case Fresh(k):
             return f"r{k}"
         case Made(k):
@@ -312,22 +379,6 @@ def _geometry(s: _Source, g: Geometry) -> str:
 def _argument(s: _Source, a: Any) -> str:
     """An argument of a view op in this call."""
     return text(a) if symbols_in(a) else s.bind("arg", a)
-
-
-def _bases_first(made: Sequence[How]) -> list[int]:
-    """The order in which tensors are made: what a tensor is a view of comes before it."""
-    order: dict[int, None] = {}
-
-    def add(k: int) -> None:
-        how = made[k]
-        alias = how.of if isinstance(how, MadeLeaf) else how
-        if isinstance(alias, Alias) and isinstance(alias.base, Made):
-            add(alias.base.index)
-        order.setdefault(k)
-
-    for k in range(len(made)):
-        add(k)
-    return list(order)
 
 
 def _make(s: _Source, how: How, k: int, modes: Modes) -> None:

@@ -13,10 +13,11 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import is_static
+from aotcheck.autograd2.joint.joint import Request
 from aotcheck.autograd2.partition.default import BackwardGraph
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["Runner", "attach", "laid_out", "watch"]
+__all__ = ["Runner", "attach", "laid_out", "stand_in", "watch"]
 
 
 @dataclass
@@ -25,38 +26,91 @@ class Runner:
 
     Attributes:
         saved: which of the forward graph's saved tensors it keeps, by position.
-        backwards: for each set of defined tangents, the graph and, once it was needed, what runs it.
-        late: traces the backward for another set of tangents.
+        late: traces another backward.
         compile: compiles a backward graph.
+        held: of each node that eager's backward frees, from which results it is reached and to which inputs it leads.
+        graphs: the backward graphs that were traced.
+        compiled: what runs each, once it was needed.
     """
 
     saved: tuple[int, ...]
-    late: Callable[[tuple[bool, ...]], BackwardGraph]
+    late: Callable[[Request], BackwardGraph]
     compile: Callable[[BackwardGraph], Callable[..., Any]]
-    graphs: dict[tuple[bool, ...], BackwardGraph] = field(default_factory=dict)
-    compiled: dict[tuple[bool, ...], Callable[..., Any]] = field(default_factory=dict)
+    held: Callable[[], tuple[tuple[int, int], ...]]
+    graphs: dict[Request, BackwardGraph] = field(default_factory=dict)
+    compiled: dict[Request, Callable[..., Any]] = field(default_factory=dict)
+
+    def graph(self, request: Request) -> BackwardGraph:
+        """The graph of a backward, traced now if it is the first of its kind."""
+        graph = self.graphs.get(request)
+        if graph is None:
+            graph = self.graphs[request] = self.late(request)
+        return graph
 
     def run(
-        self, saved: Sequence[Tensor], tangents: Sequence[Tensor | None], sizes: Mapping[str, int]
+        self, graph: BackwardGraph, saved: Sequence[Tensor], tangents: Sequence[Tensor | None], sizes: Mapping[str, int]
     ) -> Sequence[Tensor | None]:
-        """The gradients for these tangents; ``sizes`` are the values of the call's symbols."""
-        defined = tuple([t is not None for t in tangents])
-        graph = self.graphs.get(defined)
-        if graph is None:
-            graph = self.graphs[defined] = self.late(defined)
-        if graph.backward.error:
-            raise RuntimeError(graph.backward.error)
-        function = self.compiled.get(defined)
+        """The gradients for these tangents, and what the graph has saved; ``sizes`` are the values of symbols."""
+        request = graph.backward.request
+        function = self.compiled.get(request)
         if function is None:
-            function = self.compiled[defined] = self.compile(graph)
-        position = {k: n for n, k in enumerate(self.saved)}
-        kept = [saved[position[k]] for k in graph.saved]
+            function = self.compiled[request] = self.compile(graph)
         given = [t for t in tangents if t is not None]
         lying = [laid_out(t, g) for t, g in zip(given, graph.backward.geometries, strict=True)]
         with torch.no_grad(), _torch.autocast_off():
             numbers = [sizes[name] for name in symbols_of(graph.nodes)] if sizes else ()
-            found: Sequence[Tensor | None] = function(*kept, *numbers, *lying)
+            found: Sequence[Tensor | None] = function(*saved, *numbers, *lying)
         return found
+
+    def passed(self, request: Request) -> frozenset[int]:
+        """The nodes that eager's backward comes by, of those that it frees."""
+        begins = sum(1 << k for k, there in enumerate(request.defined) if there)
+        leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
+        return frozenset(
+            k
+            for k, (starts, ends) in enumerate(self.held())
+            if starts & begins and (request.inputs is None or ends & leads)
+        )
+
+
+@dataclass
+class Left:
+    """What a backward left that did not come by all nodes of a component, or that was the last.
+
+    Attributes:
+        freed: the nodes whose saved tensors eager has freed.
+        saved: what is left, by position among what the component saved, with its version; None once all is freed.
+    """
+
+    freed: frozenset[int]
+    saved: list[tuple[Tensor, int] | RuntimeError] | None
+
+    def get(self, k: int) -> Tensor:
+        """A saved tensor.
+
+        Raises:
+            RuntimeError: it was written since.
+        """
+        if self.saved is None:
+            raise _torch.freed_error()
+        found = self.saved[k]
+        if isinstance(found, RuntimeError):
+            raise found
+        if _torch.version_of(found[0]) != found[1]:
+            raise RuntimeError(_WRITTEN)
+        return found[0]
+
+
+def _taken_over(ctx: Any, count: int) -> list[tuple[Tensor, int] | RuntimeError]:
+    """What ``ctx`` saved, for backwards after this one: autograd frees all of it now."""
+    found: list[tuple[Tensor, int] | RuntimeError] = []
+    for k in range(count):
+        try:
+            t = _torch.unpack(ctx, k).detach()
+            found.append((t, _torch.version_of(t)))
+        except RuntimeError as error:
+            found.append(error)
+    return found
 
 
 def laid_out(t: Tensor, g: Geometry) -> Tensor:
@@ -87,6 +141,11 @@ _WRITTEN = (
 )
 
 
+def stand_in(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor of that shape with the memory of one element."""
+    return torch.empty_strided(shape, (0,) * len(shape), dtype=dtype, device=device)
+
+
 def watch(tensors: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
     """For each a tensor without memory that counts its versions, and the version now."""
     counters = []
@@ -105,6 +164,7 @@ class _Attached(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.sizes = sizes
         ctx.runner = runner
+        ctx.left = None
         if saved:
             ctx.save_for_backward(*saved)
         return results
@@ -114,11 +174,53 @@ class _Attached(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse(Event.SECOND)
         runner: Runner = ctx.runner
-        for counter, version in getattr(ctx, "watched", ()):
+        request = _request(ctx, tangents)
+        whole = request.inputs is None and all(request.defined)
+        left: Left | None = ctx.left
+        passed = runner.passed(request) if left is not None or not whole else frozenset()
+        if left is not None and passed & left.freed:
+            raise _torch.freed_error()
+        graph = runner.graph(request)
+        if graph.backward.error is not None:
+            raise graph.backward.error
+        for counter, version in getattr(ctx, "watched", ()) if whole or passed else ():
             if _torch.version_of(counter) != version:
                 raise RuntimeError(_WRITTEN)
-        saved = ctx.saved_tensors if runner.saved else ()
-        return (None, None, None, None, *runner.run(saved, tangents, ctx.sizes))
+        position = {k: n for n, k in enumerate(runner.saved)}
+        if left is not None:
+            saved = [left.get(position[k]) for k in graph.saved]
+        elif whole:
+            kept = ctx.saved_tensors if graph.saved else ()
+            saved = [kept[position[k]] for k in graph.saved]
+        else:
+            saved = [_torch.unpack(ctx, position[k]) for k in graph.saved]
+        found = runner.run(graph, saved, tangents, ctx.sizes)
+        if not _torch.keeps_graph():
+            _free(ctx, runner, None if whole and left is None else passed)
+        return (None, None, None, None, *found)
+
+
+def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
+    """What the backward that runs now is asked for."""
+    inputs = None
+    if not _torch.wants_all():
+        inputs = tuple([_torch.wants(node) for node, _ in ctx.next_functions])
+        inputs = None if all(inputs) else inputs
+    casts = tuple([(device, torch.get_autocast_dtype(device)) for device in _torch.autocast_devices()])
+    return Request(tuple([t is not None for t in tangents]), inputs, casts)
+
+
+def _free(ctx: Any, runner: Runner, passed: frozenset[int] | None) -> None:
+    """The nodes that were ``passed``, or all, are freed as by eager's backward; what others need is taken over."""
+    every = frozenset(range(len(runner.held())))
+    left: Left | None = ctx.left
+    freed = every if passed is None else passed if left is None else passed | left.freed
+    if freed == every and every:
+        ctx.left = Left(freed, None)
+    elif left is None:
+        ctx.left = Left(freed, _taken_over(ctx, len(runner.saved)))
+    else:
+        left.freed = freed
 
 
 _apply = _torch.bound_apply(_Attached)

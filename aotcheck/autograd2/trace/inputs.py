@@ -153,7 +153,7 @@ class _Maker:
             replica.aot.told = _torch.accepts_gradients(real)
             self.tracer.bases_wanted |= not replica.aot.told
             return replica
-        shape, dtype = _torch.recorded_gradient(real.grad_fn, real.output_nr)
+        shape, dtype, _ = _torch.recorded_gradient(real.grad_fn, real.output_nr)
         if shape != tuple(real.shape) or dtype != real.dtype:
             refuse(Event.HISTORY, "an argument has other data than its history tells of")
         elem = torch.empty_strided(replica.shape, replica.stride(), dtype=real.dtype, device=_torch.META)

@@ -1,0 +1,112 @@
+"""What autograd's nodes hold, and what the backward that is running is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from aotcheck._torch2.dispatch import meta_kernels
+
+__all__ = [
+    "freed_error",
+    "holds",
+    "is_custom",
+    "keeps_graph",
+    "skipped",
+    "tells_of_lost_values",
+    "unpack",
+    "wants",
+    "wants_all",
+]
+
+_C = torch._C
+
+
+@functools.cache
+def _saved_fields(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+
+
+def holds(node: Any) -> bool:
+    """Whether a backward that comes by ``node`` frees something, so that none can come by it again."""
+    if node.name() == "CopySlices":
+        return True
+    try:
+        with meta_kernels():
+            if isinstance(node, torch.autograd.function.BackwardCFunction):
+                return len(cast(Any, node)._raw_saved_tensors) > 0
+            kind: Any = type(node)
+            saved = [getattr(node, name.replace("_raw", "", 1)) for name in _saved_fields(kind)]
+    except RuntimeError:  # it was written since
+        return True
+    return any(isinstance(x, Tensor) for s in saved for x in (s if isinstance(s, (tuple, list)) else (s,)))
+
+
+def is_custom(node: Any) -> bool:
+    """Whether ``node`` is of a ``torch.autograd.Function``."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+@contextlib.contextmanager
+def skipped(custom: Sequence[Any]) -> Iterator[None]:
+    """Inside, the backwards of these custom Functions are not run, and give no gradients."""
+    for node in custom:
+        node.apply = lambda *gradients: (None,) * 1024  # torch drops what is too many
+    try:
+        yield
+    finally:
+        for node in custom:
+            del node.apply
+
+
+_FREED = "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+_FREED += "already been freed)"
+
+
+def tells_of_lost_values(error: RuntimeError) -> bool:
+    """Whether a backward raised because a tensor that it needs was written, or freed by another backward."""
+    modified = "one of the variables needed for gradient computation has been modified"
+    return str(error).startswith((modified, _FREED))
+
+
+def freed_error() -> RuntimeError:
+    """What autograd raises where a backward needs what another one freed."""
+    more = ". Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    more += "retain_graph=True if you need to backward through the graph a second time or if you need to access "
+    return RuntimeError(f"{_FREED}{more}saved tensors after calling backward.")
+
+
+def keeps_graph() -> bool:
+    """Whether the backward that is running on this thread leaves the graph as it is (``retain_graph``)."""
+    return bool(_C._autograd._get_current_graph_task_keep_graph())
+
+
+wants_all: Callable[[], bool] = torch.autograd.Variable._execution_engine.is_checkpoint_valid
+"""Whether the backward that is running on this thread was not asked for some gradients only."""
+
+
+def wants(node: Any) -> bool:
+    """Whether the backward that is running on this thread comes to ``node``."""
+    if node is None:
+        return False
+    try:
+        comes: bool = _C._will_engine_execute_node(node)
+    except RuntimeError:  # what it says of a leaf whose gradient torch.autograd.grad is asked for
+        return True
+    return comes
+
+
+def unpack(node: Any, k: int) -> Tensor:
+    """What a custom Function saved at place ``k``. Of its results, and before torch 2.12, all must be as it was."""
+    try:
+        found: Tensor = node._raw_saved_tensors[k].unpack()
+    except (RuntimeError, AttributeError) as error:
+        if isinstance(error, RuntimeError) and "detached in-place" not in str(error):
+            raise
+        found = node.saved_tensors[k]  # one of its own results
+    return found

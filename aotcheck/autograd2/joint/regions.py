@@ -1,0 +1,297 @@
+"""Which results are attached to autograd together, and at which edges of eager's graph gradients leave each group.
+
+Note [Cuts]
+A result may be computed from another tensor that the caller has afterwards: a loss from logits that are returned beside
+it, or from an argument that was written. In eager the gradient of the one comes by the other: hooks see it, and it can
+be asked for. So the graph is *cut* where such a tensor is met: what is computed from it is attached to it.
+
+Each node has as its label the cuts from which a backward comes by it. An edge never leads to a smaller label, so groups
+of one label do not hang on each other in a circle. Results whose graphs share a node of one label are one component.
+So are results apart that lead to different graphs of the caller's.
+Where an edge leads from one component into another past all cuts, a tensor without memory stands for what lies between:
+the cells of an LSTM's ``h`` and ``c`` share a node, and ``h`` leads to ``c``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.analyze.analysis import Analysis
+from aotcheck.autograd2.analyze.effects import has_new_history
+from aotcheck.autograd2.analyze.results import requires_grad
+from aotcheck.autograd2.ir.meta import Geometry, row_major
+from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf
+from aotcheck.autograd2.ir.size import term
+from aotcheck.autograd2.trace.run import Traced
+
+__all__ = ["Component", "Region", "edge_of", "regions"]
+
+Edge = tuple[Any, int]
+"""A node of autograd, and which of its results a gradient is of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """Results whose backwards belong together.
+
+    Args:
+        results: positions among the graph's results.
+        inputs: where gradients may flow.
+        tangents: where those of the results lie, and then those of tensors that stand for what others take from it.
+    """
+
+    results: tuple[int, ...]
+    inputs: tuple[End, ...]
+    tangents: tuple[tuple[Geometry, torch.device], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A component in the replicas' graph.
+
+    Args:
+        starts: the edges at which its tangents arrive.
+        ends: where the gradient of each of its inputs leaves: an edge, or a leaf.
+        nodes: what lies between.
+        beyond: what lies between its ends, and is run when gradients are asked for at all of them.
+    """
+
+    component: Component
+    starts: tuple[Edge, ...]
+    ends: tuple[Edge | Tensor, ...]
+    nodes: frozenset[Any]
+    beyond: tuple[Any, ...]
+
+    def held(self) -> tuple[tuple[int, int], ...]:
+        """Of each node that a backward frees: from which starts one comes by it, and to which ends, as bits."""
+        place = {end: 1 << k for k, end in enumerate(self.ends)}
+        order = _sorted([n for n, _ in self.starts], lambda n, _: n in self.nodes)
+        leads, begins = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
+        for k, (n, _) in enumerate(self.starts):
+            begins[n] |= 1 << k
+        for n in order:
+            for e in _edges(n):
+                if e not in place and e[0] in begins:
+                    begins[e[0]] |= begins[n]
+        for n in reversed(order):
+            for e in _edges(n):
+                found = place.get(e[0].variable if _torch.accumulates(e[0]) else e)
+                leads[n] |= leads.get(e[0], 0) if found is None else found
+        return tuple((begins[n], leads[n]) for n in order if _torch.holds(n))
+
+
+@dataclass(eq=False)
+class _Graph:
+    """Eager's graph of a trace, from all results on."""
+
+    traced: Traced
+    analysis: Analysis
+    entries: dict[Edge, Given] = field(default_factory=dict, init=False)
+    leaves: dict[Tensor, End] = field(default_factory=dict, init=False)
+    visible: dict[Edge, End] = field(default_factory=dict, init=False)
+    roots: dict[Edge, int] = field(default_factory=dict, init=False)
+    order: list[Any] = field(default_factory=list, init=False)
+    cuts: dict[Edge, int] = field(default_factory=dict, init=False)
+    labels: dict[Any, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        results, made = self.analysis.results, self.analysis.signature.made
+        for k, i in enumerate(self.traced.inputs):
+            if i.grad_fn is not None:
+                self.entries[i.edge.node, i.edge.output_nr] = Given(k)
+            self.leaves[i.replica] = Given(k)
+            if has_new_history(i):
+                self.visible[i.replica.grad_fn, i.replica.output_nr] = After(k)
+        for k, r in enumerate(results):
+            if r.leaf is not None:
+                self.leaves[r.leaf] = Fresh(k)
+            elif r.tensor is not None:
+                self.roots[r.tensor.grad_fn, r.tensor.output_nr] = k
+        for k, (how, t) in enumerate(zip(made, self.analysis.tensors, strict=True)):
+            if isinstance(how, MadeLeaf):
+                self.leaves[t] = Made(k)
+            elif isinstance(how, Fresh):
+                if (r := results[how.index]).tensor is not None and r.leaf is None:
+                    self.visible.setdefault((t.grad_fn, t.output_nr), how)
+            elif isinstance(how, Alias) and how.steps and requires_grad(t) and t.grad_fn is not None:
+                self.visible.setdefault((t.grad_fn, t.output_nr), Made(k))
+        self.order = _sorted(
+            [n for n, _ in self.roots], lambda n, nr: (n, nr) not in self.entries and not _torch.accumulates(n)
+        )
+        self._cut()
+        self._label()
+
+    def _cut(self) -> None:
+        met = {e for n in self.order for e in _edges(n)}
+        found = [e for e in met if e in self.visible]
+        for e in found:  # of views that autograd makes again, the base is cut too
+            if e not in self.roots:
+                todo = [e[0]]
+                while todo:
+                    for m in _edges(todo.pop()):
+                        if m in self.roots or m in self.visible:
+                            found += [m] if m not in found else []
+                        elif m not in self.entries:
+                            todo.append(m[0])
+        self.cuts = {e: 1 << k for k, e in enumerate(found)}
+
+    def _label(self) -> None:
+        self.labels = dict.fromkeys(self.order, 0)
+        for e, bit in self.cuts.items():
+            self.labels[e[0]] = self.labels.get(e[0], 0) | bit
+        for k, nodes in enumerate(self._apart()):
+            for n in nodes:
+                self.labels[n] |= 1 << (len(self.cuts) + k)
+        for n in self.order:
+            for m, _ in _edges(n):
+                if m in self.labels:
+                    self.labels[m] |= self.labels[n]
+
+    def _apart(self) -> list[list[Any]]:
+        """The results' nodes by the caller's graphs to which they lead; empty if these are the same.
+
+        The engine goes on into the caller's graph from a component as a whole.
+        """
+        bits = {e: 1 << k for k, e in enumerate(self.entries)}
+        leads = dict.fromkeys(self.order, 0)
+        for n in reversed(self.order):
+            for e in _edges(n):
+                leads[n] |= bits.get(e, 0) or leads.get(e[0], 0)
+        found: dict[int, list[Any]] = {}
+        for n, _ in self.roots:
+            found.setdefault(leads[n], []).append(n)
+        return list(found.values()) if len(found) > 1 else []
+
+    def end(self, e: Edge) -> tuple[End | None, Edge | Tensor | None]:
+        """The end of gradients at an edge, and what to ask for; None if they go on. Nobody sees dropped leaves."""
+        if e in self.entries:
+            return self.entries[e], e
+        if e in self.cuts:
+            return self.visible.get(e) or Fresh(self.roots[e]), e
+        if _torch.accumulates(e[0]):
+            leaf = e[0].variable
+            return (self.leaves[leaf], leaf) if leaf in self.leaves and leaf.requires_grad else (None, leaf)
+        return None, None
+
+
+def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
+    """The results with a history, in components; what one ends at comes before it."""
+    graph = _Graph(traced, analysis)
+    owner: dict[Any, Any] = {}
+
+    def find(n: Any) -> Any:
+        while owner[n] is not n:
+            n = owner[n]
+        return n
+
+    inner: dict[Edge, None] = {}
+    todo = list(dict.fromkeys(n for n, _ in graph.roots))
+    owner.update((n, n) for n in todo)
+    while todo:
+        n = todo.pop()
+        for e in _edges(n):
+            m = e[0]
+            if graph.end(e)[1] is not None:
+                continue
+            if m not in owner:
+                owner[m] = m
+                todo.append(m)
+            if graph.labels[m] != graph.labels[n]:
+                inner[e] = None
+            elif (a := find(n)) is not (b := find(m)):
+                owner[a] = b
+    groups: dict[Any, list[Any]] = {}
+    for n in graph.order:
+        if n in owner:
+            groups.setdefault(find(n), []).append(n)
+    ordered = sorted(groups.items(), key=lambda g: (-graph.labels[g[0]].bit_count(), _first_result(graph, g[1])))
+    place = {n: k for k, (_, nodes) in enumerate(ordered) for n in nodes}
+    starts: list[list[Edge]] = [[] for _ in ordered]
+    for e in sorted(graph.roots, key=graph.roots.__getitem__):
+        starts[place[e[0]]].append(e)
+    stands: dict[Edge, Inner] = {}
+    for e in inner:
+        if e not in graph.roots:
+            stands[e] = Inner(place[e[0]], len(starts[place[e[0]]]))
+            starts[place[e[0]]].append(e)
+    return tuple(_region(graph, starts[k], nodes, stands, place) for k, (_, nodes) in enumerate(ordered))
+
+
+def _first_result(graph: _Graph, nodes: Sequence[Any]) -> int:
+    known = set(nodes)
+    return min((k for (n, _), k in graph.roots.items() if n in known), default=len(graph.roots))
+
+
+def _region(
+    graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping[Edge, Inner], place: Mapping[Any, int]
+) -> Region:
+    own = frozenset(nodes)
+    ends: dict[End, Edge | Tensor] = {}
+    for n in nodes:
+        for e in _edges(n):
+            end, at = graph.end(e)
+            if end is not None and at is not None:
+                ends[end] = at
+            elif at is None and e[0] not in own:
+                ends[stands[e] if e in stands else Fresh(graph.roots[e])] = e
+    inputs = tuple(sorted(ends, key=str))
+    results = tuple(graph.roots[e] for e in starts if e in graph.roots)
+    lies = []
+    for k in results:
+        r = graph.analysis.results[k]
+        g, device = r.geometry, r.node.device
+        assert device is not None
+        g = g if g.dense_order is not None and not (g.conj or g.neg) else row_major(g.shape, g.dtype)
+        lies.append((g._replace(offset=0), device))
+    for n, nr in starts[len(results) :]:
+        shape, dtype, device = _torch.recorded_gradient(n, nr)
+        lies.append((row_major(tuple(map(term, shape)), dtype), device))
+    component = Component(results, inputs, tuple(lies))
+    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, _beyond(list(ends.values()), own))
+
+
+def _beyond(ends: Sequence[Edge | Tensor], own: frozenset[Any]) -> tuple[Any, ...]:
+    known, found, leads = set(ends), dict[Any, None](), False
+    todo = [end[0] for end in ends if isinstance(end, tuple)] if len(ends) > 1 else []
+    while todo:
+        node = todo.pop()
+        if _torch.accumulates(node):
+            leads |= node.variable in known
+        elif node not in found:
+            found[node] = None
+            leads |= any(e in known for e in _edges(node))
+            todo += [n for n, _ in _edges(node)]
+    return tuple(n for n in found if n not in own) if leads else ()
+
+
+def edge_of(end: Edge | Tensor) -> Any:
+    """What ``torch.autograd.grad`` is asked for."""
+    return GradientEdge(*end) if isinstance(end, tuple) else end
+
+
+def _edges(node: Any) -> Iterator[Edge]:
+    """Where gradients go from a node."""
+    return ((n, nr) for n, nr in node.next_functions if n is not None)
+
+
+def _sorted(starts: Sequence[Any], within: Callable[[Any, int], bool]) -> list[Any]:
+    """Nodes behind ``starts`` by edges ``within``, those that lead to others first."""
+    done: set[Any] = set()
+    order: list[Any] = []
+    todo: list[tuple[Any, bool]] = [(n, False) for n in starts]
+    while todo:
+        node, is_over = todo.pop()
+        if is_over:
+            order.append(node)
+        elif node not in done:
+            done.add(node)
+            todo.append((node, True))
+            todo += [(n, False) for n, nr in _edges(node) if n not in done and within(n, nr)]
+    return order[::-1]

@@ -1,0 +1,67 @@
+"""Backwards of parts: of some results, of some inputs, from results to others, of one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aotcheck.autograd2.api import aot_function
+
+
+def _chain(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    h = x * y
+    return h, h.sin() * y + x, h.view(-1) * 2
+
+
+def _cell(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    i, o = (x * y).sin().chunk(2)
+    c = i.sigmoid() * i
+    return o * c.tanh(), c
+
+
+def _written(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    x.mul_(y)
+    return x, x.exp() + y
+
+
+def _same(function: Callable[..., Any], act: Callable[..., Any]) -> None:
+    found = []
+    for f in (function, aot_function(function)):
+        root, y = torch.arange(4.0).requires_grad_(), (torch.arange(4.0) + 1).requires_grad_()
+        try:
+            found.append((act(f(root * 1, y), root, y), root.grad, y.grad))
+        except RuntimeError as error:
+            found.append((len(str(error)), root.grad, y.grad))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("function", [_chain, _cell, _written])
+def test_a_result_is_differentiated_by_another(function: Callable[..., Any]) -> None:
+    roots = {_chain: (1, 0), _cell: (0, 1), _written: (1, 0)}[function]
+    _same(function, lambda r, x, y: torch.autograd.grad(r[roots[0]].sum(), [r[roots[1]], y]))
+
+
+@pytest.mark.parametrize("function", [_chain, _cell, _written])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_backwards_of_one_result_after_the_other(function: Callable[..., Any], keeps: bool) -> None:
+    for order in ([0, 1], [1, 0], [1, 1]):
+        _same(function, lambda r, x, y, order=order: [r[k].sum().backward(retain_graph=keeps) for k in order])
+
+
+def test_what_a_gradient_alone_leaves_is_there_for_another() -> None:
+    _same(
+        lambda x, y: x * x + y * y,
+        lambda r, x, y: [torch.autograd.grad(r.sum(), [y]), torch.autograd.grad(r.sum(), [x])],
+    )
+
+
+def test_a_backward_under_autocast() -> None:
+    def act(r: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.autograd.grad(r.sum(), y)[0]
+
+    _same(lambda x, y: x.view(2, 2) @ y.view(2, 2) / 3, act)
