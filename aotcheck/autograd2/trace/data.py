@@ -1,6 +1,7 @@
 """Ops whose results have a size that data decide: a new symbol stands for it, which the forward graph returns.
 
-A mask is the same as where it is true. Branches on such sizes, and values of floating point, are refused.
+A mask is the same as where it is true. What was asked of a value once has the same size when it is asked again, also in
+a backward. Branches on such sizes, and values of floating point, are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aotcheck.autograd2.trace.recorder import Recorder
 from aotcheck.autograd2.trace.replica import make_replica, state_of
 from aotcheck.autograd2.trace.where import user_line
 
-__all__ = ["run"]
+__all__ = ["ask_of_masks", "is_mask", "run", "without_masks"]
 
 aten = torch.ops.aten
 
@@ -31,22 +32,25 @@ def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """
     if func not in (aten.nonzero.default, aten.masked_select.default, aten._local_scalar_dense.default):
         refuse(Event.DATA, str(func), user_line())
-    if tracer.in_backward:
-        refuse(Event.DATA, f"{func} in a backward", user_line())
     if func is aten._local_scalar_dense.default and (args[0].is_floating_point() or args[0].dtype is torch.bool):
         refuse(Event.DATA, f"the value of a {args[0].dtype} tensor", user_line())
     tracer.symbols_wanted = True
     if tracer.symbols is None:
         refuse(Event.DATA, str(func), user_line())
-    node = tracer.call(func, tracer.values(args), tracer.value_of(dict(kwargs)))
-    tracer.graph.effects.append(node)
-    size = _torch.unbacked_int(tracer.symbols.env, func is not aten._local_scalar_dense.default)
-    (name,) = symbols_in(term(size))
-    if func is aten._local_scalar_dense.default:
-        tracer.graph.defined[name] = (node, None)
-        return size
-    tracer.graph.defined[name] = (node, 0)
+    asked = (func, *tracer.values(args))
+    if asked not in tracer.told:
+        if tracer.in_backward:
+            refuse(Event.DATA, f"{func} in a backward", user_line())
+        node = tracer.call(func, asked[1:], tracer.value_of(dict(kwargs)))
+        tracer.graph.effects.append(node)
+        size = _torch.unbacked_int(tracer.symbols.env, func is not aten._local_scalar_dense.default)
+        (name,) = symbols_in(term(size))
+        tracer.graph.defined[name] = (node, None if func is aten._local_scalar_dense.default else 0)
+        tracer.told[asked] = node, size
+    node, size = tracer.told[asked]
     x: Tensor = args[0]
+    if func is aten._local_scalar_dense.default:
+        return size
     if func is aten.nonzero.default:
         return _fresh(tracer, node, (size, x.dim()), (1, size), torch.int64, state_of(x).device)
     return _fresh(tracer, node, (size,), (1,), x.dtype, state_of(x).device)
@@ -62,11 +66,23 @@ def _fresh(
     return made
 
 
+def ask_of_masks(tracer: Recorder, indices: Any) -> None:
+    """Ask forward what the backward of a write at these indices will ask."""
+    for i in indices:
+        if is_mask(i):
+            run(tracer, aten.nonzero.default, (i,), {})
+
+
+def is_mask(i: Any) -> bool:
+    """Whether an index says of each element whether it is meant."""
+    return isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8)
+
+
 def without_masks(tracer: Any, indices: Any) -> Any:
     """Indices with, for each mask, where it is true."""
     found: list[Any] = []
     for i in indices:
-        if isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8):
+        if is_mask(i):
             rows = run(tracer, aten.nonzero.default, (i,), {})
             found += [tracer.views_of(aten.select.int, rows, (1, d)) for d in range(i.dim())]
         else:

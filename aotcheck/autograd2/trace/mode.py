@@ -51,10 +51,12 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
                 return _torch.run_composite(func, args, kwargs)
         match info.kind:
             case Kind.PURE:
-                if func is aten.index.Tensor and any(_is_mask(i) for i in args[1]):
+                if func is aten.index.Tensor and any(map(data.is_mask, args[1])):
                     args = (args[0], data.without_masks(self, args[1]))
                 return self.pure(func, info, args, kwargs)
             case Kind.IN_PLACE:
+                if func is aten.index_put_.default and args[2].requires_grad:
+                    data.ask_of_masks(self, args[1])
                 return writes.in_place(self, func, info, args, kwargs)
             case Kind.OUT:
                 return writes.to_out(self, func, info, args, kwargs)
@@ -85,7 +87,3 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if a.layout is not torch.strided:
             refuse(Event.SPARSE, str(a.layout), user_line())
         refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input", user_line())
-
-
-def _is_mask(i: Any) -> bool:
-    return isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8)

@@ -58,6 +58,7 @@ class Recorder:
         self.alive: list[Replica] = []
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
+        self.told: dict[tuple[Any, ...], tuple[Node, Any]] = {}  # what data decided: by op and operands, its size
         self.inside = False
         self.gradients_wanted = False
         self.symbols_wanted = False
