@@ -32,7 +32,7 @@ def selected(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def of_a_mask_that_changes(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    before = x[mask]
+    before = x.detach()[mask]
     mask.logical_not_()
     return before, x[mask]
 
