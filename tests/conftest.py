@@ -1,7 +1,5 @@
 """What all tests share: the devices, one thread each, and a canary for global state."""
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,7 +1,5 @@
 """Twenty functions without aliasing or mutation: the ordinary programs whose graphs should hold nothing superfluous."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ Tests write ``from tests.behaviour.compilers import aotcheck`` in place of ``imp
 | ``faulty:NAME`` | eager but for one planted fault of `tools.faulty`: a test should fail with it |
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, NoReturn

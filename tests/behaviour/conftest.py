@@ -1,7 +1,5 @@
 """Every behaviour holds on every device and for every compiler, and every graph made on the way is functional."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

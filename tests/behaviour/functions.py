@@ -1,7 +1,5 @@
 """Custom autograd Functions that several tests use. What they say is the gradient is not the derivative."""
 
-from __future__ import annotations
-
 import torch
 
 

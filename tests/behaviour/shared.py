@@ -1,7 +1,5 @@
 """What tests of several headings use."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """docs/contract.md and the folders of these tests name each other; the ledger is kept both ways."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The harness itself: it is silent where nothing differs, and it sees each kind of difference that is planted."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Each is a backend by ``tests.meta.bugs:name``. :data:`BUGS` names those that random programs run into.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

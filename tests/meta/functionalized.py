@@ -1,7 +1,5 @@
 """A backend made of torch's own parts: ``torch.func.functionalize`` and ``make_fx``, and the graph run as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faulty compiled paths, one fault each: what oracles are for. The last ones are for workers, by ``module:name``."""
 
-from __future__ import annotations
-
 import copy
 import os
 import signal

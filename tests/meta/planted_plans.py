@@ -1,7 +1,5 @@
 """Faults that only a call plan shows: several backwards, higher derivatives, hooks, writes between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small programs to plant faults in, and strategies of them for campaigns."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from aotcheck.program import (

@@ -1,7 +1,5 @@
 """With a baseline one sees the bugs that are one's own, and nothing that the baseline does kills the run."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

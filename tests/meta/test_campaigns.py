@@ -1,7 +1,5 @@
 """A campaign survives what its programs do to it, finds each thing once, and draws the same programs on any day."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading

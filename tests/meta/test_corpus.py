@@ -1,7 +1,5 @@
 """The corpus: canonical files, on which aotcheck agrees with eager, or is said not to, and torch differs as said."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

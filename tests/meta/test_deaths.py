@@ -1,7 +1,5 @@
 """Workers that die now and then, that leave, that fork: told as what they are. An unfinished run is not clean."""
 
-from __future__ import annotations
-
 import io
 import threading
 import time

@@ -1,7 +1,5 @@
 """The suite finds backends that are eager but for one fault each."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A backend that lies in the user's folder, outside this repository: every process of a run finds it there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

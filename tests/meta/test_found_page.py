@@ -1,7 +1,5 @@
 """docs/found.md is what tools/found_page.py writes from the corpus, and counts each of its files."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

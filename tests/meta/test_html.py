@@ -1,7 +1,5 @@
 """The HTML report: one page that needs nothing else and says what the run did, whatever its programs are like."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What a run found and the corpus has not is said, key by key, with the command that comes next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

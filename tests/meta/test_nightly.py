@@ -1,8 +1,6 @@
 """A night says exactly what is new, known, fixed and flaky, and returns what it should; one file does not spoil the
 next."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

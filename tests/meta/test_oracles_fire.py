@@ -1,7 +1,5 @@
 """Every oracle fires on a planted difference, at the right place, and on no other."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The Markdown pages: their links lead somewhere, pages that sources name exist, and ARCHITECTURE.md is one page."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every kind of step of a call plan shows a fault that only it can show."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A fault against each promise: found where it is promised, silent and counted where it is not."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

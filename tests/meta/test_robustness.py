@@ -1,7 +1,5 @@
 """Disks that are full, journals that are garbled, files from strangers, and processes that share one budget."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """From findings to bugs: one signature for one bug, two for two, whatever broke the campaign off in between."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

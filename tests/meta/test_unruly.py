@@ -1,7 +1,5 @@
 """Whatever a backend raises, gives or does to its process is a finding of that backend's, and no end of the run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

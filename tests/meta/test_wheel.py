@@ -1,7 +1,5 @@
 """What the wheel holds, and what works beside a project of a user's own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

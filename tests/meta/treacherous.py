@@ -1,7 +1,5 @@
 """A backend that is right but on programs of ``small.drawn`` that have a fate: some crash, hang or come out wrong."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

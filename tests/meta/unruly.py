@@ -1,7 +1,5 @@
 """Backends that do to their process what a compiler had better not do, and give what nobody can look at."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import os

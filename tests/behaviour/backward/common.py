@@ -1,7 +1,5 @@
 """What several tests of backward use."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.behaviour.harness import attempt, check_session

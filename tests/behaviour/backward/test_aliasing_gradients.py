@@ -1,7 +1,5 @@
 """.grad and gradients that share memory with a tangent, an argument or each other."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Modes in which backward is called; compiled autograd; threads."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

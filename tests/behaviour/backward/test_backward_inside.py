@@ -1,7 +1,5 @@
 """.backward() inside, .grad of arguments read and written there."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

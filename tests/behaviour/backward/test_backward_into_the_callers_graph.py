@@ -1,7 +1,5 @@
 """A backward inside that goes on into the caller's graph."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

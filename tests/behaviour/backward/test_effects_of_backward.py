@@ -1,7 +1,5 @@
 """A backward that writes, draws random numbers, recomputes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

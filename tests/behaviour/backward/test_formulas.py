@@ -1,7 +1,5 @@
 """Derivative formulas that depend on data, strides or dtype: prod, determinants, complex numbers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

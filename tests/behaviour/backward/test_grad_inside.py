@@ -1,7 +1,5 @@
 """Torch.autograd.grad inside."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Which gradients exist; None; backward and autograd.grad; inputs=; accumulation into .grad."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

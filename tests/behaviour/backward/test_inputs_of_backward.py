@@ -1,7 +1,5 @@
 """Backward(inputs=) and autograd.grad that ask for some gradients: what runs, what is checked, what is freed."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

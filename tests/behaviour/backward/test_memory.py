@@ -1,7 +1,5 @@
 """Nothing is kept longer than by eager; cycles."""
 
-from __future__ import annotations
-
 import gc
 import os
 import weakref

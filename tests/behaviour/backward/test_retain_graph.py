@@ -1,7 +1,5 @@
 """Twice, freed graphs, errors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

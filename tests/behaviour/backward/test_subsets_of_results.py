@@ -1,7 +1,5 @@
 """Several results one after the other or together; shared parts of graphs; asked for some gradients."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

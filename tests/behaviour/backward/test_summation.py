@@ -1,7 +1,5 @@
 """Where and in which order gradients are summed; complex; formulas that depend on data."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Layout, type, expanded, hooks order of tangents; cotangents."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Undefined tangents and nodes that get no gradient."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Custom backwards that write buffers, saved tensors, attributes of ctx or incoming gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

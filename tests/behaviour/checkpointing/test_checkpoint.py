@@ -1,7 +1,5 @@
 """Torch.utils.checkpoint, both kinds, policies."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.utils.checkpoint

@@ -1,7 +1,5 @@
 """Checkpoints of a program's own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

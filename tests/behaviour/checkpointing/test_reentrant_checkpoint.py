@@ -1,7 +1,5 @@
 """Torch.utils.checkpoint with use_reentrant=True."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

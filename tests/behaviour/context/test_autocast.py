@@ -1,7 +1,5 @@
 """Autocast outside, inside, nested, off in parts, at backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Casts that autocast caches: shared by calls in one region, dropped, made before the call."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Every entry and the state it leaves; thread safety."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import gc
 import threading

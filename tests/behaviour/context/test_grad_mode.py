@@ -1,7 +1,5 @@
 """Grad mode, deterministic mode, default dtype, restored state after errors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Torch.func and forward mode, inside and around."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What several tests of custom_functions use."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.behaviour.harness import plain

@@ -1,7 +1,5 @@
 """Custom backwards that call backwards themselves."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What Functions keep in attributes of ctx; what their backwards find around them."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

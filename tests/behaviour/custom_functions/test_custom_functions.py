@@ -1,7 +1,5 @@
 """Autograd.Function: save, mark_dirty, views, non-differentiable, materialize, setup_context."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

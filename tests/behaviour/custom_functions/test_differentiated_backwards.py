@@ -1,7 +1,5 @@
 """Second derivatives through custom backwards; once_differentiable."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Which custom backwards are recognised as linear, and what is refused otherwise."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Functions whose backwards are not linear; derivatives of several kinds at once."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Operands and views of operands that custom Functions return, and writes to them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

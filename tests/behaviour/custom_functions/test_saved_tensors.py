@@ -1,7 +1,5 @@
 """Save_for_backward that the backward reads, does not read, or reads in vain."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Arguments that are views made by custom Functions, written or moved inside."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

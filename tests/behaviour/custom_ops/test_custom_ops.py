@@ -1,7 +1,5 @@
 """Custom ops, with declared mutation and views, with and without autograd and fake kernels."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Errors that name the user's line or argument."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

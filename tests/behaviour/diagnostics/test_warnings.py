@@ -1,7 +1,5 @@
 """A call warns of nothing that eager does not warn of."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

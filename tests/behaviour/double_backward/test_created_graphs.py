@@ -1,7 +1,5 @@
 """What gradients of a created graph are."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What higher derivatives free, drop and check of the graphs before them."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import weakref

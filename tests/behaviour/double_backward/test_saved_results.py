@@ -1,7 +1,5 @@
 """Second derivatives by tensors that ops saved: results, mutated arguments, written views, packed by hooks."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import weakref

@@ -1,7 +1,5 @@
 """Create_graph, gradient penalty, derivatives of derivatives."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

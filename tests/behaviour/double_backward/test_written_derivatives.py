@@ -1,7 +1,5 @@
 """Backwards that write and are differentiated."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

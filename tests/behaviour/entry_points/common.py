@@ -1,7 +1,5 @@
 """What several tests of entry_points use."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict
 
 from tests.behaviour.harness import plain

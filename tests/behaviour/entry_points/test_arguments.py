@@ -1,7 +1,5 @@
 """Pytrees, None, scalars, kwargs, generators, duplicates of containers; what results look like."""
 
-from __future__ import annotations
-
 import decimal
 import enum
 import fractions

@@ -2,8 +2,6 @@
 with plain values.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import types

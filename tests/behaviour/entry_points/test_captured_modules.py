@@ -1,7 +1,5 @@
 """Modules in closures."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -2,8 +2,6 @@
 lifetime.
 """
 
-from __future__ import annotations
-
 import collections
 import gc
 import weakref

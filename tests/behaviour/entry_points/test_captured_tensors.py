@@ -1,7 +1,5 @@
 """Tensors of closures, globals, defaults, attributes: read per call, written, differentiated, assigned."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

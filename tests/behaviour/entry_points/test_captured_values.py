@@ -2,8 +2,6 @@
 call, assigned.
 """
 
-from __future__ import annotations
-
 import functools
 
 import pytest

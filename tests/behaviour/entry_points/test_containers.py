@@ -1,7 +1,5 @@
 """Lists, dicts, sets among the arguments (or captured) that the function writes; identity of containers."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import pytest

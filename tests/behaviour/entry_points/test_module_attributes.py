@@ -2,8 +2,6 @@
 read per call, assigned.
 """
 
-from __future__ import annotations
-
 import collections
 import types
 

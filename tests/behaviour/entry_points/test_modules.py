@@ -1,7 +1,5 @@
 """Aot_module: state read on each call, buffers, eval(), parametrizations, load_state_dict."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

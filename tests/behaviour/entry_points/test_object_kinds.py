@@ -2,8 +2,6 @@
 written argument.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import threading

@@ -1,7 +1,5 @@
 """Dataclasses, user objects, callables, modules passed as arguments or results."""
 
-from __future__ import annotations
-
 import functools
 import types
 

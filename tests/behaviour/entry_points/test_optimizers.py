@@ -1,7 +1,5 @@
 """Optimizers that step inside the function: their state, learning rates, averaged weights."""
 
-from __future__ import annotations
-
 import collections
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """A later call differs in shape, dtype, aliasing, requires_grad, modes, value of an argument."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

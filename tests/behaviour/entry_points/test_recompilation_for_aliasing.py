@@ -1,7 +1,5 @@
 """A later call whose arguments overlap otherwise or are the same tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The entry functions, their keywords, what a compiler is called with, boxed, counters, configuration."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from typing import Any

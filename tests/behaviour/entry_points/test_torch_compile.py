@@ -1,7 +1,5 @@
 """Behind torch.compile(backend="aotcheck")."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

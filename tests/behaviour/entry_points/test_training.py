@@ -1,7 +1,5 @@
 """Training loops, optimizers inside and outside, whole training steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Class attributes, closures of methods, constructors, Python modules and imports inside."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Tensors left in such places by a call."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Dictionaries and sets with tensors as keys, beyond "the same tensor"."""
 
-from __future__ import annotations
-
 import collections
 import functools
 from typing import Any

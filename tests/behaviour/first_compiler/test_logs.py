@@ -1,7 +1,5 @@
 """What a function appends to / keeps / reads in backwards around it."""
 
-from __future__ import annotations
-
 import types
 
 import pytest

@@ -4,8 +4,6 @@ The backward of tensors on a GPU runs in a thread of its own. So the nodes that 
 have lower numbers than those of the forward, and run after them.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Thread locals, context variables, arrays, random generators and iterators."""
 
-from __future__ import annotations
-
 import array
 import concurrent.futures
 import contextvars

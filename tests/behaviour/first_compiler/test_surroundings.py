@@ -2,8 +2,6 @@
 logs, iterators).
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextvars

@@ -1,7 +1,5 @@
 """What around a call watches each op or keeps what is computed (modes, profilers)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What several tests of graphs use."""
 
-from __future__ import annotations
-
 import torch
 
 aten = torch.ops.aten

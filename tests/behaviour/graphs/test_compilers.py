@@ -1,7 +1,5 @@
 """What compilers and decompositions may do, their errors; node.meta."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """No more ops than torch's graphs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Functional ATen, lint, names, placeholders, dead code, constants lifted."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Keep_inference_input_mutations, copy_ at the end."""
 
-from __future__ import annotations
-
 import pytest
 from torch import nn
 

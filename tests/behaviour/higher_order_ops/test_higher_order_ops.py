@@ -1,7 +1,5 @@
 """Higher-order ops, refused by name; what Dynamo makes of checkpoints and Functions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan

@@ -1,7 +1,5 @@
 """What several tests of hooks use."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Anomaly mode around the call and its backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

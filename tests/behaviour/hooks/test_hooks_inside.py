@@ -1,7 +1,5 @@
 """Hooks that the function registers."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Hooks registered on what is written or reshaped afterwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

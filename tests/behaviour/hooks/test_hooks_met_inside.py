@@ -1,7 +1,5 @@
 """Hooks of the caller's met by a backward inside."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

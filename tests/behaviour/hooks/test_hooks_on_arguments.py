@@ -1,7 +1,5 @@
 """The caller's hooks on arguments, leaves, post-accumulate."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

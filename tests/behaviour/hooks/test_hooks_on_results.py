@@ -1,7 +1,5 @@
 """The caller's hooks on results, nodes; retain_grad."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Hooks that are called with None, because only other results of their node have a gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

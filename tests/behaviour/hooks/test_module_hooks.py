@@ -1,7 +1,5 @@
 """Hooks of modules."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

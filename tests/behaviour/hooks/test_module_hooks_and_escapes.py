@@ -1,7 +1,5 @@
 """Full backward hooks of modules of which tensors outlive the call."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

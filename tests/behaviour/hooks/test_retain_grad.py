@@ -1,7 +1,5 @@
 """Retain_grad before, inside and after the call; retained .grad under backwards inside."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

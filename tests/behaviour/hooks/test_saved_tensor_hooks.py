@@ -1,7 +1,5 @@
 """Saved-tensor hooks around the call and inside."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What several tests of input_aliasing use."""
 
-from __future__ import annotations
-
 from tests.behaviour.harness import Given, given, leaf, plain
 
 

@@ -1,7 +1,5 @@
 """As_strided of an argument beyond its own elements, within its storage; storage offsets."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.behaviour.harness import Given, check, given, plain

@@ -1,7 +1,5 @@
 """Lazily conjugated or negated arguments and their real and imaginary parts: written, squeezed in place."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The same tensor twice."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.behaviour.harness import Given, check, given, leaf, plain

@@ -1,7 +1,5 @@
 """Conj, neg, real, imag, view(dtype) of arguments and their aliases."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

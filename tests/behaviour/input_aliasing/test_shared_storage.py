@@ -1,7 +1,5 @@
 """Inputs that overlap, interleave, are disjoint; base among the arguments or not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Leaf and view, no_grad views, views of non-leaves, view and base both passed, version counters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

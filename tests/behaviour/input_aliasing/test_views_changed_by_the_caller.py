@@ -1,7 +1,5 @@
 """View arguments of which the caller moved, reshaped or detached the view or its base before the call."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

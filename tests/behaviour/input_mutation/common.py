@@ -1,7 +1,5 @@
 """What several tests of input_mutation use."""
 
-from __future__ import annotations
-
 from tests.behaviour.harness import given, plain
 
 RESHAPES = {

@@ -1,7 +1,5 @@
 """In-place ops on inputs, out=, foreach, index_put, copy_; all dtypes and layouts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

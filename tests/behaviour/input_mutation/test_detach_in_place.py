@@ -1,7 +1,5 @@
 """Detach_ of arguments and views."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Detach_ of a tensor that has views, made before, between and afterwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Torch._foreach_ ops that write lists: the same tensor twice, equal or overlapping views, views of inputs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

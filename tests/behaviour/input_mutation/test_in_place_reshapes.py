@@ -1,7 +1,5 @@
 """T_, squeeze_, unsqueeze_, as_strided_, transpose_ … of an argument (metadata)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

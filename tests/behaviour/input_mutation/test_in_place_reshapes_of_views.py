@@ -1,7 +1,5 @@
 """The same of views (of arguments or made inside), views reshaped by the caller before."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Leaves that the function creates (also views of what was detached), seen in results."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

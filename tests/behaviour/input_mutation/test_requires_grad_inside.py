@@ -1,7 +1,5 @@
 """Requires_grad_() inside, leaves that begin, leaf errors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

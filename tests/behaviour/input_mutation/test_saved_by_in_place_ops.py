@@ -1,7 +1,5 @@
 """What in-place ops, on views too, save, and the caller or another call writes."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

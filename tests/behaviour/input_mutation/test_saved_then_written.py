@@ -1,7 +1,5 @@
 """What is saved for backward and written by the function afterwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

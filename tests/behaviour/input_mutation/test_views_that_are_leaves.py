@@ -1,7 +1,5 @@
 """Views that are leaves: requires_grad_ of a view, of a no_grad view, and writes to the view or its base."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Tensors both written and reshaped in place, in either order: values and histories."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

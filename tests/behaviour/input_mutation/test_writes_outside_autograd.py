@@ -1,7 +1,5 @@
 """Under no_grad, through detach() and .data."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Written through views made inside, expanded or overlapping views."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

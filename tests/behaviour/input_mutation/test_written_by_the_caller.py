@@ -1,7 +1,5 @@
 """Written (or moved) by the caller between forward and backward."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """What several tests of outputs use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

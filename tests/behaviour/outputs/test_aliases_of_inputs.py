@@ -1,7 +1,5 @@
 """Views of inputs returned."""
 
-from __future__ import annotations
-
 from tests.behaviour.harness import check, given, leaf, non_leaf, one_of, plain, session
 from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS

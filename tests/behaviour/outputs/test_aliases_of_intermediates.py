@@ -1,7 +1,5 @@
 """Views of one another or of intermediates; multi-output views, parts of one op."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Inference tensors and mode, outside and inside (called in it)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

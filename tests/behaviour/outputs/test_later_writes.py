@@ -1,7 +1,5 @@
 """The caller writes outputs or bases later; lazily made histories of returned views."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

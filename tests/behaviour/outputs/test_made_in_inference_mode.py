@@ -1,7 +1,5 @@
 """Made in inference mode inside and used outside it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

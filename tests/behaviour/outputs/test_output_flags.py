@@ -1,7 +1,5 @@
 """Requires_grad, leafness, grad_fn, of views made under no_grad / detached."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

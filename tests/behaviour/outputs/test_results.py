@@ -1,7 +1,5 @@
 """Fresh outputs, inputs returned, types, strides, duplicates, constants, empty tensors."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

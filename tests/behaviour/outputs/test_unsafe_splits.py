@@ -1,7 +1,5 @@
 """Unsafe_split, unsafe_chunk and _unsafe_view: views that count versions of their own, mostly in inference mode."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

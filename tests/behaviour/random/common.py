@@ -1,7 +1,5 @@
 """States of the default generators, saved and gone back to."""
 
-from __future__ import annotations
-
 import torch
 
 GeneratorStates = tuple[torch.Tensor, list[torch.Tensor]]

@@ -1,7 +1,5 @@
 """Generator arguments and captured generators; states saved and set, fork_rng; seeding inside."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Drawn whatever the memory format."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

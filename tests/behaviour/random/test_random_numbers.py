@@ -1,7 +1,5 @@
 """Values and generators' states."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Values asked of a trace, checks of values."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

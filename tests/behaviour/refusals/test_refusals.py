@@ -1,7 +1,5 @@
 """Which error, that nothing has happened by then."""
 
-from __future__ import annotations
-
 import queue
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sparse tensors, sparse gradients of embeddings."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

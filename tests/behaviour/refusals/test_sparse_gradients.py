@@ -1,7 +1,5 @@
 """Sparse gradients of embeddings; gradients, tangents and histories of sparse tensors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """X.data = y of arguments."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """.data = of a tensor that has views, argument or intermediate: what becomes of the views."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

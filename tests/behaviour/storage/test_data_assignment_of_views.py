@@ -1,7 +1,5 @@
 """.data = of views, of their bases, what becomes of views made before."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """.data = outside inference mode, of data made in an inference mode inside."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

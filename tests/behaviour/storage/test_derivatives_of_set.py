@@ -1,7 +1,5 @@
 """Set_ under grad: no derivative, no gradient for the source, and where the backward raises."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

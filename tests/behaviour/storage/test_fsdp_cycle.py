@@ -1,7 +1,5 @@
 """Parameters whose storage grows, is filled, used and freed, and grows again for the backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Gradients of what moved after autograd recorded it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

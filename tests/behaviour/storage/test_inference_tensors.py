@@ -1,7 +1,5 @@
 """Set_ and .data = in inference mode, or where one of the two tensors is an inference tensor."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Results and views (returned) whose base or own memory moved: what they alias and what autograd knows."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

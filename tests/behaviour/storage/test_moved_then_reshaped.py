@@ -1,7 +1,5 @@
 """Combinations: moved (set_/.data=) and reshaped in place / written / of other shape or dtype."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

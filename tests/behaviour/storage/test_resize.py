@@ -1,7 +1,5 @@
 """Resize_, resize_as_."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

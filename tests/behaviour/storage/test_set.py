@@ -1,7 +1,5 @@
 """Set_ in all overloads, of arguments."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

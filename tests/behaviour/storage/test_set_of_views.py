@@ -1,7 +1,5 @@
 """Set_ of views or of their bases; intermediates."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

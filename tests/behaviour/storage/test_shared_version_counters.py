@@ -1,7 +1,5 @@
 """Tensors that share a version counter after one of them moved: what is counted, which backward raises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Untyped_storage().resize_, resize_storage_bytes_, FSDP's cycle, memory freed and read in backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

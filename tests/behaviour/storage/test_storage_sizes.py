@@ -1,7 +1,5 @@
 """How many bytes a storage has, what lies behind and around the elements, sizes of no whole number of elements."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Swap_tensors anywhere."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor

@@ -1,7 +1,5 @@
 """Which references to a tensor (views, graphs, saved tensors) make swap_tensors raise, as in eager."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """When autograd updates the grad_fn of a view whose written base moves."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """When autograd updates the grad_fn of a written view that moves, before, between or after."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

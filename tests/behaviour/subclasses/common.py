@@ -1,7 +1,5 @@
 """What several tests of subclasses use."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Inner tensors read, returned, aliasing, changed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor

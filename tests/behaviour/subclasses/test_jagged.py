@@ -1,7 +1,5 @@
 """Ragged / NestedTensor."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Gradients, tangents, hooks and second derivatives of jagged tensors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

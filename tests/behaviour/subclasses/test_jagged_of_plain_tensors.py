@@ -1,7 +1,5 @@
 """Jagged tensors as views of the plain tensors that they were made of, inside or by the caller."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Plain views of jagged tensors: rows and values."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

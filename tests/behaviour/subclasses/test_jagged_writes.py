@@ -1,7 +1,5 @@
 """Jagged tensors written by the function, or by the caller before the backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

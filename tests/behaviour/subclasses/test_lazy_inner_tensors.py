@@ -1,7 +1,5 @@
 """Inner tensors that are conjugated or negated lazily."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor

@@ -1,7 +1,5 @@
 """Wrappers that the function introduces."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode

@@ -1,7 +1,5 @@
 """Classes with only __torch_function__, types asked for."""
 
-from __future__ import annotations
-
 import builtins
 
 import pytest

@@ -1,7 +1,5 @@
 """Random numbers, autocast, modes, dispatch modes with wrappers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode

@@ -1,7 +1,5 @@
 """Detach_ of wrappers, of their views and bases, and requires_grad_ afterwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Hooks, gradients, backwards inside with wrappers; tangents of other classes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Which histories, late histories."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

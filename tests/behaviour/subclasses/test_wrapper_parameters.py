@@ -1,7 +1,5 @@
 """Parameters and buffers that are wrappers, quantized weights, training with them."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Wrappers (no views) reshaped in place; views of theirs made before, between and afterwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Tangents of wrappers: layout, metadata, plain for wrapper, other classes, coerced."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor

@@ -1,7 +1,5 @@
 """Views of wrappers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Reshaped in place."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

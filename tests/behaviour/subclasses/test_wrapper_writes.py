@@ -1,7 +1,5 @@
 """Written wrappers, metadata changed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Wrapper subclasses as inputs, outputs, parameters, intermediates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

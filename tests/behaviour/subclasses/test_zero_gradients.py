@@ -1,7 +1,5 @@
 """The zeros without memory (sgn) with wrappers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What meta kernels foretell is asked once for operands that lie alike, whatever an op gives besides tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

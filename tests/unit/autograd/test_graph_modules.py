@@ -1,7 +1,5 @@
 """The GraphModules that compilers are given: each is its own, though they share a class, and their nodes tell all."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

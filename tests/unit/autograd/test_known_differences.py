@@ -1,7 +1,5 @@
 """Silent differences that docs/limits.md gives as examples still differ; one that does not leaves the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Ops whose meta kernels lay results out otherwise than real ones do are known: a survey over what convolutional
 networks are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

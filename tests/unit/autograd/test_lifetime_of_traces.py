@@ -1,7 +1,5 @@
 """What a trace holds is freed with the compiled function and what its calls returned."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """docs/limits.md has a row for each reason to refuse a program, and one for each kind of difference from eager."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

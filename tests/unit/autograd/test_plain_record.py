@@ -1,7 +1,5 @@
 """Functions that only compute have the record that the epilogue's builder would make: Note [Plain functions]."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

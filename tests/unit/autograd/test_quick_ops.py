@@ -1,7 +1,5 @@
 """Ops are called by the quickest way, but only where that means the same op with the same arguments."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

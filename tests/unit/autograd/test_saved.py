@@ -1,7 +1,5 @@
 """What nodes keep is looked up once while a plain function is compiled, and only then: Note [Looked up once]."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """What aotcheck/_torch does where a torch lacks a name that others have."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

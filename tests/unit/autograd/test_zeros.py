@@ -1,7 +1,5 @@
 """What becomes of zeros without memory in torch's ops, by which the trace of a backward knows them."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Compares a function compiled by the second compiler with itself run eagerly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

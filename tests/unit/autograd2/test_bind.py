@@ -1,7 +1,5 @@
 """What a call brings, beyond arguments: defaults, arguments of partials, slots, sets, the order of a dict."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which calls share code, and the modes in which it runs."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What a call does to storages, versions and views of its arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Example inputs are copies that a compiler cannot tell from the arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Other people's compilers: those that come with torch agree where they promise to; missing packages are named."""
 
-from __future__ import annotations
-
 import importlib.util
 import tomllib
 from pathlib import Path

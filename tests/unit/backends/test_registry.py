@@ -1,7 +1,5 @@
 """Backends by name."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Faults to plant in the AOT autograd, stage by stage, each with a program that shows it."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

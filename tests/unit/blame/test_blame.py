@@ -1,7 +1,5 @@
 """The ladder: it names the stage in which a fault was planted, and is silent where there is none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

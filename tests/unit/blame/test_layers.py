@@ -1,7 +1,5 @@
 """Layers of backends: the first that differs is to blame, whichever it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Faulty compiled paths whose faults a report is to show; scripts import them by name."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``aotcheck bug``: the report of a program file, whose script has been run in a fresh process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

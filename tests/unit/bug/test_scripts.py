@@ -1,8 +1,6 @@
 """Scripts of plain torch: each shows the difference of its program, reads as a person would write it, and is silent
 with eager in place of the backend."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

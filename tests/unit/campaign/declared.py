@@ -1,7 +1,5 @@
 """A strategy of somebody else's, and what its module says about it."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from aotcheck.program import Program

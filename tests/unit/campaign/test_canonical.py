@@ -1,7 +1,5 @@
 """Programs that differ only in the order of what is independent, and in names, have one canonical form."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """Pairs of traits in a campaign: counted, told, aimed at, whatever the order in which workers report."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections import Counter

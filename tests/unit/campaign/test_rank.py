@@ -1,7 +1,5 @@
 """Findings are told in the order in which a maintainer would want them, in words that a maintainer understands."""
 
-from __future__ import annotations
-
 import io
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A signature is told as new once; afterwards its status is what the last nights showed."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Functions and modules for ``aotcheck check``."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

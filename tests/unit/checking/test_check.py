@@ -1,7 +1,5 @@
 """One function of the user's own under every variation."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The command line: what it prints and what it returns."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

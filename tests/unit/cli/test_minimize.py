@@ -1,7 +1,5 @@
 """``aotcheck minimize``: what it writes, prints and returns."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

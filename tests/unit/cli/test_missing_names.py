@@ -1,7 +1,5 @@
 """A torch that lacks a private name: other backends are fuzzed as ever, and our own says what is missing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

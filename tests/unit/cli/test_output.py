@@ -1,7 +1,5 @@
 """What the command line does where its output has no reader or few characters, on Ctrl-C, with modules that crash."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """``aotcheck zoo``: what it prints and what it returns."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One planted case for each pass: a program and a predicate whose minimal program only that pass can reach."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from aotcheck.minimize.edit import read_by

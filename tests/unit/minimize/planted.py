@@ -1,7 +1,5 @@
 """Backends that take their process with them or lose a flag, and an op that kills in eager."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

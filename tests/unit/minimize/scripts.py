@@ -1,7 +1,5 @@
 """Programs written as their scripts, and predicates to plant."""
 
-from __future__ import annotations
-
 import textwrap
 import warnings
 from collections.abc import Callable

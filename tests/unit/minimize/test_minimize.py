@@ -1,7 +1,5 @@
 """Minimizing as a whole: what holds of every result, whatever the program and the predicate."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

@@ -1,7 +1,5 @@
 """A finding keeps to its op, though the backend has other bugs that look the same from outside."""
 
-from __future__ import annotations
-
 import pytest
 
 from aotcheck.campaign.findings.signature import embeds, skeleton

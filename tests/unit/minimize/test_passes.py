@@ -1,7 +1,5 @@
 """Each pass on a planted case: what it leaves, and that no other pass would have got there."""
 
-from __future__ import annotations
-
 import pytest
 
 import aotcheck.minimize.reduce as reduce

@@ -1,7 +1,5 @@
 """Candidates in worker processes: what kills one is an outcome, and what is odd in eager is rejected."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

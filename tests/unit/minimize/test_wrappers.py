@@ -1,7 +1,5 @@
 """Programs with wrapper subclasses are minimized too."""
 
-from __future__ import annotations
-
 from aotcheck.minimize import minimize
 from tests.unit.minimize.scripts import program, runs, text
 

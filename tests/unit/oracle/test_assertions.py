@@ -3,8 +3,6 @@
 Nothing here runs on a GPU; that is the point of it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

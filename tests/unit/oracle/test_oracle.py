@@ -1,7 +1,5 @@
 """Parts of the oracle by themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

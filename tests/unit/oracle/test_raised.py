@@ -1,7 +1,5 @@
 """What of an exception goes into a coarse key: the failure, not its wrapping, colours, paths or names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

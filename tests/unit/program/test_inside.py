@@ -1,7 +1,5 @@
 """What a function may do while it runs: differentiate, hang hooks, compute again, cast, call modules."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Programs that hold tensors of wrapper subclasses: named by key, registered, emitted, read back."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Traits: what a program is like, in the words in which pairs are counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Bars with the time left: what they say, and which commands show one."""
 
-from __future__ import annotations
-
 import io
 import types
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which calls are put under a transform."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Recipes of environments for other people's backends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The checks for a machine with a GPU, run without one."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The comparison behind docs/op_coverage.md, on planted differences, and what it keeps on disk."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """benchmarks/rounding.py: what tells rounding from a wrong answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from aotcheck.backends import Backend

@@ -1,7 +1,5 @@
 """The table of every torch: what counts as wrong, and what is remembered."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/zoo.md: a row for each model, and why each that is not equal is not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Backends with one fault each, and some that do nothing wrong; none compiles anything."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The zoo: its models are as eager's on eager, and a wrong backend shows on the models that use what is wrong."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections import Counter
