@@ -12,8 +12,10 @@ Tests write ``from tests.behaviour.compilers import aotcheck`` in place of ``imp
 | ``faulty:NAME`` | eager but for one planted fault of `tools.faulty`: a test should fail with it |
 """
 
+import copy
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -96,6 +98,44 @@ class Chosen:
 
 
 aotcheck = Chosen()
+
+
+@dataclass
+class Recorder:
+    """The compilers of a test: they interpret each graph, keep it, and hold it to what every graph must be."""
+
+    forwards: list[torch.fx.GraphModule] = field(default_factory=list)
+    backwards: list[torch.fx.GraphModule] = field(default_factory=list)
+
+    @property
+    def graphs(self) -> list[torch.fx.GraphModule]:
+        return [*self.forwards, *self.backwards]
+
+    def _accept(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> None:
+        assert isinstance(graph, torch.fx.GraphModule)
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        assert len(placeholders) == len(examples)
+        aotcheck.assert_functional(graph)
+        graph.graph.lint()
+        tidied = copy.deepcopy(graph)
+        tidied.graph.eliminate_dead_code()
+        tidied.recompile()
+        tidied.graph.lint()
+
+    def forward(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Function:
+        self._accept(graph, examples)
+        self.forwards.append(graph)
+        return graph
+
+    def backward(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Function:
+        self._accept(graph, examples)
+        self.backwards.append(graph)
+        return graph
+
+    def compile(self, target: Any) -> Any:
+        """``aot_module`` of a module, ``aot_function`` of anything else."""
+        entry = aotcheck.aot_module if isinstance(target, torch.nn.Module) else aotcheck.aot_function
+        return entry(target, fw_compiler=self.forward, bw_compiler=self.backward)
 
 
 def backend() -> Any:

@@ -11,18 +11,17 @@ the session yields when ``compile`` is the identity.
         yield x, y
 
 The decorator :func:`session` makes a test of one. Most tests need only :func:`check`, which makes a session of a
-function and its inputs.
+function and its inputs, or the decorator :func:`agrees`, which makes a test of the function.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotcheck.oracle.state import seed_generators
-from tests.behaviour.compilers import aotcheck, backend
+from tests.behaviour.compilers import Recorder, aotcheck, backend
 from tests.behaviour.ledger import Refused
 
 Function = Callable[..., Any]
@@ -304,44 +303,6 @@ class _Moment:
 # -- compiling -------------------------------------------------------------------------------------
 
 
-@dataclass
-class Recorder:
-    """The compilers of a test: they interpret each graph, keep it, and hold it to what every graph must be."""
-
-    forwards: list[torch.fx.GraphModule] = field(default_factory=list)
-    backwards: list[torch.fx.GraphModule] = field(default_factory=list)
-
-    @property
-    def graphs(self) -> list[torch.fx.GraphModule]:
-        return [*self.forwards, *self.backwards]
-
-    def _accept(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> None:
-        assert isinstance(graph, torch.fx.GraphModule)
-        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        assert len(placeholders) == len(examples)
-        aotcheck.assert_functional(graph)
-        graph.graph.lint()
-        tidied = copy.deepcopy(graph)
-        tidied.graph.eliminate_dead_code()
-        tidied.recompile()
-        tidied.graph.lint()
-
-    def forward(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Function:
-        self._accept(graph, examples)
-        self.forwards.append(graph)
-        return graph
-
-    def backward(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Function:
-        self._accept(graph, examples)
-        self.backwards.append(graph)
-        return graph
-
-    def compile(self, target: Any) -> Any:
-        """``aot_module`` of a module, ``aot_function`` of anything else."""
-        entry = aotcheck.aot_module if isinstance(target, torch.nn.Module) else aotcheck.aot_function
-        return entry(target, fw_compiler=self.forward, bw_compiler=self.backward)
-
-
 def through_dynamo(target: Any) -> Any:
     """``torch.compile`` with this project as its backend."""
     return torch.compile(target, backend=backend())
@@ -497,3 +458,17 @@ def check(
         return itertools.chain.from_iterable(one_call(compiled, make) for make in calls)
 
     return check_session(calls_in_turn, compile=compile, rtol=rtol)
+
+
+def agrees(*calls: Callable[[], Given | tuple[Any, ...]], **options: Any) -> Callable[[Function], Callable[[], None]]:
+    """Makes a test of a function: it has the arguments of :func:`check`, but for the function."""
+
+    def decorate(function: Function) -> Callable[[], None]:
+        def checked() -> None:
+            check(function, *calls, **options)
+
+        functools.update_wrapper(checked, function)
+        del checked.__wrapped__  # pytest would take the function's parameters for fixtures
+        return checked
+
+    return decorate

@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.behaviour.backward.common import calls
 from tests.behaviour.functions import Square
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt_later, backward, check, given, leaf, plain, session, to_device
 from tests.behaviour.shared import seeded
 
 
@@ -31,13 +31,11 @@ def test_backward_inside_with_inputs_reaches_parameters_of_a_captured_module(com
         yield compiled(plain(2, 3, seed=k)), net.weight.grad, net.bias.grad
 
 
-def test_backward_inside_into_a_leaf_made_inside():
-    def f(x):
-        y = (x * 2).detach().requires_grad_()
-        (y * y).sum().backward()
-        return y.grad * x
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_backward_inside_into_a_leaf_made_inside(x):
+    y = (x * 2).detach().requires_grad_()
+    (y * y).sum().backward()
+    return y.grad * x
 
 
 @pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.unsqueeze_(0)], ids=["t_", "unsqueeze_"])
@@ -56,13 +54,11 @@ def test_the_grad_of_an_argument_that_is_reshaped_after_a_backward_inside(compil
     yield attempt_later(lambda: out.sum().backward()), root
 
 
-def test_the_grad_of_a_leaf_that_is_transposed_in_place_after_a_backward_inside():
-    def f(x):
-        (x * x).sum().backward()
-        with torch.no_grad():
-            x.t_()
-
-    check(f, lambda: given(leaf(2, 1)))
+@agrees(lambda: given(leaf(2, 1)))
+def test_the_grad_of_a_leaf_that_is_transposed_in_place_after_a_backward_inside(x):
+    (x * x).sum().backward()
+    with torch.no_grad():
+        x.t_()
 
 
 def test_gradients_accumulate_over_calls():
@@ -164,13 +160,11 @@ def test_a_backward_inside_accumulates_into_parameters_of_the_module(compile):
         yield compiled(plain(4, 3, seed=k)), list(net.parameters())
 
 
-def test_a_leaf_made_inside_and_returned_with_its_gradient():
-    def f(x):
-        w = torch.ones(3, requires_grad=True, device=x.device)
-        (w * x).sum().backward()
-        return w, w.grad
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_a_leaf_made_inside_and_returned_with_its_gradient(x):
+    w = torch.ones(3, requires_grad=True, device=x.device)
+    (w * x).sum().backward()
+    return w, w.grad
 
 
 @session

@@ -7,7 +7,18 @@ from torch import nn
 from tests.behaviour.backward.common import calls
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import (
+    agrees,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    session,
+)
 from tests.behaviour.shared import seeded
 
 
@@ -32,12 +43,10 @@ def test_grad_inside_of_parameters_of_a_captured_module(compile, named, create_g
         yield loss, following, total, w.grad, [p.grad for p in net.parameters()]
 
 
-def test_grad_inside_of_an_argument():
-    def f(x):
-        (g,) = torch.autograd.grad((x * x).sum(), x)
-        return g * 2
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_grad_inside_of_an_argument(x):
+    (g,) = torch.autograd.grad((x * x).sum(), x)
+    return g * 2
 
 
 def test_grad_inside_with_an_argument_computed_from_another_as_tangent_is_refused():
@@ -220,18 +229,14 @@ def test_grad_inside_of_a_leaf_among_arguments_connected_by_a_custom_view():
     check(f, make)
 
 
-def test_grad_inside_with_create_graph():
-    def f(x):
-        (g,) = torch.autograd.grad((x * x * x).sum(), x, create_graph=True)
-        return g.sum() + (g * g)
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_grad_inside_with_create_graph(x):
+    (g,) = torch.autograd.grad((x * x * x).sum(), x, create_graph=True)
+    return g.sum() + (g * g)
 
 
-def test_grad_inside_of_an_intermediate():
-    def f(x, w):
-        y = x * w
-        (g,) = torch.autograd.grad((y * y).sum(), y, retain_graph=True)
-        return g * x, y
-
-    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+@agrees(lambda: given(leaf(3), leaf(3, seed=1)))
+def test_grad_inside_of_an_intermediate(x, w):
+    y = x * w
+    (g,) = torch.autograd.grad((y * y).sum(), y, retain_graph=True)
+    return g * x, y

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import (
     Compile,
+    agrees,
     attempt_later,
     backward,
     check,
@@ -145,13 +146,11 @@ def test_checkpointed_blocks_with_batch_norm_and_dropout(compile, reentrant: boo
         yield x, dict(net.named_buffers()), dict(net.named_parameters()), torch.rand(1, device=x.device)
 
 
-def test_a_checkpoint_of_a_view_made_under_no_grad():
-    def f(x):
-        with torch.no_grad():
-            v = x.t()
-        return checkpoint(lambda a, b: (a * b).mul_(2).unsqueeze(0) * a, v, v, use_reentrant=False)
-
-    check(f, lambda: given(leaf(2, 2)))
+@agrees(lambda: given(leaf(2, 2)))
+def test_a_checkpoint_of_a_view_made_under_no_grad(x):
+    with torch.no_grad():
+        v = x.t()
+    return checkpoint(lambda a, b: (a * b).mul_(2).unsqueeze(0) * a, v, v, use_reentrant=False)
 
 
 @again
@@ -211,12 +210,10 @@ def test_a_checkpoint_that_caches_a_table_in_its_module_compiles_once_more():
     assert aotcheck.counters().compiled == before + 1
 
 
-def test_a_checkpoint_inside_the_function():
-    def f(x, w):
-        y = checkpoint(lambda x, w: (x * w).relu() * x, x, w, use_reentrant=False)
-        return y * 2
-
-    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+@agrees(lambda: given(leaf(3), leaf(3, seed=1)))
+def test_a_checkpoint_inside_the_function(x, w):
+    y = checkpoint(lambda x, w: (x * w).relu() * x, x, w, use_reentrant=False)
+    return y * 2
 
 
 @pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])

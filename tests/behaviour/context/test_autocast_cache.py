@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.harness import (
+    agrees,
     attempt,
     backward,
     check,
@@ -254,12 +255,10 @@ def test_a_leaf_is_reshaped_in_place_before_autocast_casts_it(compile, change, m
             yield compiled(x, plain(2, 2)), x
 
 
-def test_autocast_casts_a_weight_once():
-    def f(x, w):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return (x @ w) * (x @ w)
-
-    check(f, *[lambda: given(leaf(2, 3), leaf(3, 2, seed=1))] * 2)
+@agrees(*[lambda: given(leaf(2, 3), leaf(3, 2, seed=1))] * 2)
+def test_autocast_casts_a_weight_once(x, w):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return (x @ w) * (x @ w)
 
 
 @pytest.mark.parametrize("cache", [True, False])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import Given, agrees, attempt, attempt_later, backward, check, given, leaf, plain, session
 from tests.behaviour.shared import of_non_leaf
 
 
@@ -149,14 +149,12 @@ class _ReturnsIt(torch.autograd.Function):
         return g
 
 
-def test_a_view_of_a_view_of_a_custom_result_made_before_a_write():
-    def f(x):
-        v = x.t().t()
-        with torch.no_grad():
-            x.zero_()
-        return v
-
-    check(f, lambda: given(_ReturnsIt.apply(leaf())), backward=None, probe=False)
+@agrees(lambda: given(_ReturnsIt.apply(leaf())), backward=None, probe=False)
+def test_a_view_of_a_view_of_a_custom_result_made_before_a_write(x):
+    v = x.t().t()
+    with torch.no_grad():
+        x.zero_()
+    return v
 
 
 @pytest.mark.parametrize("told", [True, False])

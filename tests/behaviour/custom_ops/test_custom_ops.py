@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, backward, check, given, leaf, plain, session
 
 _NAMESPACE = "aotcheck_behaviour"
 
@@ -175,26 +175,22 @@ def test_an_op_that_writes_an_inference_tensor(compile, inside):
 
 
 @pytest.mark.on_the_cpu
-def test_an_op_writes_a_result_that_requires_grad_under_no_grad():
-    def f(x, y):
-        z = x * 2
-        with torch.no_grad():
-            add_to(z, y)
-        return z * x
-
-    check(f, lambda: given(leaf(2, 3), plain(2, 3, seed=1)))
+@agrees(lambda: given(leaf(2, 3), plain(2, 3, seed=1)))
+def test_an_op_writes_a_result_that_requires_grad_under_no_grad(x, y):
+    z = x * 2
+    with torch.no_grad():
+        add_to(z, y)
+    return z * x
 
 
 @pytest.mark.on_the_cpu
-def test_an_op_that_writes_a_saved_tensor_makes_the_backward_raise():
-    def f(x, y):
-        z = x * 2
-        w = z * z
-        with torch.no_grad():
-            add_to(z, y)
-        return w
-
-    check(f, lambda: given(leaf(2, 3), plain(2, 3, seed=1)))
+@agrees(lambda: given(leaf(2, 3), plain(2, 3, seed=1)))
+def test_an_op_that_writes_a_saved_tensor_makes_the_backward_raise(x, y):
+    z = x * 2
+    w = z * z
+    with torch.no_grad():
+        add_to(z, y)
+    return w
 
 
 @pytest.mark.on_the_cpu
@@ -220,12 +216,10 @@ def noisy(x: Tensor) -> None:
 
 
 @pytest.mark.on_the_cpu
-def test_a_random_op_that_writes():
-    def f(x):
-        noisy(x)
-        return x + torch.rand(3)
-
-    check(f, *[lambda: given(plain(2, 3))] * 2)
+@agrees(*[lambda: given(plain(2, 3))] * 2)
+def test_a_random_op_that_writes(x):
+    noisy(x)
+    return x + torch.rand(3)
 
 
 @pytest.mark.on_the_cpu
@@ -249,24 +243,20 @@ row = _define("row(Tensor(a) x, int k) -> Tensor(a)", lambda x, k: x[k])
 
 
 @pytest.mark.on_the_cpu
-def test_a_view_made_by_a_custom_op():
-    def f(x):
-        y = row(x, 1)
-        y.mul_(2)
-        return y, x + 1
-
-    check(f, *[lambda: given(plain(2, 3))] * 2)
+@agrees(*[lambda: given(plain(2, 3))] * 2)
+def test_a_view_made_by_a_custom_op(x):
+    y = row(x, 1)
+    y.mul_(2)
+    return y, x + 1
 
 
 @pytest.mark.on_the_cpu
-def test_a_view_of_an_intermediate_made_by_a_custom_op():
-    def f(x):
-        z = x * 2
-        y = row(z, 1)
-        z.add_(1)
-        return y, z
-
-    check(f, lambda: given(plain(2, 3)))
+@agrees(lambda: given(plain(2, 3)))
+def test_a_view_of_an_intermediate_made_by_a_custom_op(x):
+    z = x * 2
+    y = row(z, 1)
+    z.add_(1)
+    return y, z
 
 
 square = _define("square(Tensor x) -> Tensor", lambda x: x * x, key="CPU")

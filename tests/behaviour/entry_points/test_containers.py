@@ -5,16 +5,14 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from tests.behaviour.harness import check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, given, leaf, plain, session, to_device
 
 
-def test_an_entry_written_into_a_dict_argument_reaches_the_caller():
-    def f(d):
-        d["new"] = d["x"] * 2
-        d["x"] = d["x"] + 1
-        return d["new"] * 3
-
-    check(f, lambda: given({"x": leaf(3)}))
+@agrees(lambda: given({"x": leaf(3)}))
+def test_an_entry_written_into_a_dict_argument_reaches_the_caller(d):
+    d["new"] = d["x"] * 2
+    d["x"] = d["x"] + 1
+    return d["new"] * 3
 
 
 @session
@@ -34,11 +32,9 @@ def test_containers_of_the_caller_keep_their_identity(compile):
         yield (out[0], list(d), named, xs[2][1], out[1] is d, out[2][0] is xs, d["in"]["xs"] is xs, xs[2][0] is d["in"])
 
 
-def test_an_element_appended_to_a_list_argument_reaches_the_caller():
-    def f(xs):
-        xs.append(xs[0] * 2)
-
-    check(f, lambda: given([leaf(3)]))
+@agrees(lambda: given([leaf(3)]))
+def test_an_element_appended_to_a_list_argument_reaches_the_caller(xs):
+    xs.append(xs[0] * 2)
 
 
 @pytest.mark.parametrize("kind", ["part", "shrunk", "swapped"])

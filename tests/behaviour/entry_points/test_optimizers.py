@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import swa_utils
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check, check_session, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt, check_session, given, leaf, plain, session, to_device
 from tests.behaviour.shared import _places, batches, seeded, state
 
 
@@ -155,13 +155,11 @@ def test_an_optimizer_step_alone_inside(compile):
         yield list(net.parameters())
 
 
-def test_an_optimizer_made_and_stepped_inside():
-    def f(w, x):
-        optimizer = torch.optim.SGD([w], lr=0.5)
-        loss = (w * x).sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+@agrees(lambda: given(leaf(3), plain(3, seed=1)))
+def test_an_optimizer_made_and_stepped_inside(w, x):
+    optimizer = torch.optim.SGD([w], lr=0.5)
+    loss = (w * x).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, session
+from tests.behaviour.harness import agrees, attempt_later, backward, check, given, leaf, session
 from tests.behaviour.shared import arguments
 
 
@@ -50,13 +50,11 @@ def test_save_on_cpu_around_the_call(compile):
     yield x
 
 
-def test_saved_tensor_hooks_inside():
-    def f(x):
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.double(), lambda t: t.float()):
-            y = x * x
-        return y * 2
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_saved_tensor_hooks_inside(x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.double(), lambda t: t.float()):
+        y = x * x
+    return y * 2
 
 
 @session

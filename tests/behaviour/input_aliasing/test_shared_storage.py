@@ -4,7 +4,19 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, attempt, check, check_session, given, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import (
+    Given,
+    agrees,
+    attempt,
+    check,
+    check_session,
+    given,
+    leaf,
+    one_of,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.input_aliasing.common import BODIES, of_detached, of_leaf, of_plain
 from tests.behaviour.shared import _write_first, of_non_leaf
 
@@ -159,15 +171,13 @@ def test_parameters_of_one_flat_buffer_in_a_linear_layer():
     check(lambda a, b, x: torch.nn.functional.linear(x, a.t(), b[:3][:3]), _flat)
 
 
-def test_parameters_of_one_flat_buffer_are_updated():
-    def f(a, b, x):
-        y = x @ a + b
-        with torch.no_grad():
-            a.mul_(2)
-            b.sub_(1)
-        return y.detach(), a * 2
-
-    check(f, _flat)
+@agrees(_flat)
+def test_parameters_of_one_flat_buffer_are_updated(a, b, x):
+    y = x @ a + b
+    with torch.no_grad():
+        a.mul_(2)
+        b.sub_(1)
+    return y.detach(), a * 2
 
 
 def test_a_flat_leaf_and_its_views():

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.input_aliasing.common import of_leaf
 from tests.behaviour.shared import grad, written_at_once
 
@@ -22,14 +22,12 @@ def test_the_version_of_an_argument_is_read_on_every_call(compile, written: int)
         yield f(x)
 
 
-def test_the_version_of_an_intermediate_is_that_of_eager():
-    def versions(x):
-        y = x * 2
-        before = y._version
-        y.add_(1)
-        return y, before, y._version
-
-    check(versions, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_the_version_of_an_intermediate_is_that_of_eager(x):
+    y = x * 2
+    before = y._version
+    y.add_(1)
+    return y, before, y._version
 
 
 def _row():
@@ -56,13 +54,11 @@ def test_is_view_and_base_of_an_argument_are_those_of_eager(function: Any, make:
     check(function, make)
 
 
-def test_a_leaf_and_its_view_written_under_no_grad():
-    def f(x, y):
-        with torch.no_grad():
-            y.mul_(2)
-        return x * x
-
-    check(f, of_leaf(lambda b: b, lambda b: b[2:]))
+@agrees(of_leaf(lambda b: b, lambda b: b[2:]))
+def test_a_leaf_and_its_view_written_under_no_grad(x, y):
+    with torch.no_grad():
+        y.mul_(2)
+    return x * x
 
 
 def test_a_detached_alias_of_a_leaf_is_written_after_the_leaf_was_used():

@@ -5,7 +5,19 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, backward, check, given, leaf, non_leaf, plain, session, to_device
+from tests.behaviour.harness import (
+    Given,
+    agrees,
+    attempt,
+    backward,
+    check,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+    session,
+    to_device,
+)
 
 _FACTORIES = {
     "arange": lambda x: torch.arange(3, out=x),
@@ -48,28 +60,22 @@ def test_masked_fill_of_a_bool_tensor_with_a_complex_number(compile):
         yield compile(f)(x)
 
 
-def test_an_input_written_through_itself():
-    def f(x, y):
-        x.add_(y)
-        return x * y
-
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+@agrees(lambda: given(plain(3), leaf(3, seed=1)))
+def test_an_input_written_through_itself(x, y):
+    x.add_(y)
+    return x * y
 
 
-def test_several_inputs_written():
-    def f(x, y, z):
-        x.add_(z)
-        y.copy_(x)
-        return x + y + z
-
-    check(f, lambda: given(plain(3), plain(3, seed=1), leaf(3, seed=2)))
+@agrees(lambda: given(plain(3), plain(3, seed=1), leaf(3, seed=2)))
+def test_several_inputs_written(x, y, z):
+    x.add_(z)
+    y.copy_(x)
+    return x + y + z
 
 
-def test_a_mutated_input_returned():
-    def f(x):
-        return x.add_(1)
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_a_mutated_input_returned(x):
+    return x.add_(1)
 
 
 def test_a_mutated_non_leaf_returned_and_differentiated():
@@ -100,20 +106,16 @@ def test_a_write_to_a_leaf_that_requires_grad_is_eagers_error():
     check(lambda x: x.add_(1), lambda: given(leaf(3)))
 
 
-def test_writes_before_an_error_stay():
-    def f(buffer, x):
-        buffer.add_(1)
-        return x.add_(1)
-
-    check(f, lambda: given(plain(3), leaf(3)))
+@agrees(lambda: given(plain(3), leaf(3)))
+def test_writes_before_an_error_stay(buffer, x):
+    buffer.add_(1)
+    return x.add_(1)
 
 
-def test_a_buffer_requires_grad_after_a_write_from_a_leaf():
-    def f(buffer, x):
-        buffer.add_(x)
-        return buffer * 2
-
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+@agrees(lambda: given(plain(3), leaf(3, seed=1)))
+def test_a_buffer_requires_grad_after_a_write_from_a_leaf(buffer, x):
+    buffer.add_(x)
+    return buffer * 2
 
 
 @session
@@ -167,43 +169,35 @@ def test_an_input_of_any_layout_written(layout):
     check(f, lambda: given(layout(plain(2, 4, 3, 5)), layout(leaf(2, 4, 3, 5, seed=1))))
 
 
-def test_indexed_writes():
-    def f(x, i, v):
-        x[i] = v
-        x.index_add_(0, i, v)
-        x.index_put_((i,), v, accumulate=True)
-        return x * 2
-
-    check(f, lambda: given(plain(5), torch.tensor([1, 3], device=plain(1).device), leaf(2, seed=1)))
+@agrees(lambda: given(plain(5), torch.tensor([1, 3], device=plain(1).device), leaf(2, seed=1)))
+def test_indexed_writes(x, i, v):
+    x[i] = v
+    x.index_add_(0, i, v)
+    x.index_put_((i,), v, accumulate=True)
+    return x * 2
 
 
-def test_masked_writes():
-    def f(x, y):
-        x.masked_fill_(y > 0, 3)
-        x[y < 0] = -1
-        return x * y
-
-    check(f, lambda: given(plain(5), leaf(5, seed=1)))
+@agrees(lambda: given(plain(5), leaf(5, seed=1)))
+def test_masked_writes(x, y):
+    x.masked_fill_(y > 0, 3)
+    x[y < 0] = -1
+    return x * y
 
 
-def test_writes_that_cancel_restore_the_value():
-    def f(x):
-        x.add_(1)
-        x.sub_(1)
-        return x * 2
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_writes_that_cancel_restore_the_value(x):
+    x.add_(1)
+    x.sub_(1)
+    return x * 2
 
 
-def test_inputs_of_several_dtypes_are_all_written():
-    def f(a, b, c, d):
-        a.add_(1)
-        b.logical_not_()
-        c.mul_(2)
-        d.copy_(a)
-        return a + d
-
-    check(f, lambda: given(plain(3), plain(3) > 0, plain(3).int(), plain(3).double()))
+@agrees(lambda: given(plain(3), plain(3) > 0, plain(3).int(), plain(3).double()))
+def test_inputs_of_several_dtypes_are_all_written(a, b, c, d):
+    a.add_(1)
+    b.logical_not_()
+    c.mul_(2)
+    d.copy_(a)
+    return a + d
 
 
 def test_a_mutated_input_returned_with_its_views():

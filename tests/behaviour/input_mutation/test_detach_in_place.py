@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, attempt, attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import Given, agrees, attempt, attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.shared import MAKERS, VIEWS, _non_leaf
 from tests.behaviour.wrappers import two
 
@@ -121,15 +121,13 @@ def test_requires_grad_of_an_argument_after_detach_in_place(make, f):
     check(f, make, make)
 
 
-def test_requires_grad_of_a_written_argument_after_detach_in_place():
-    def f(h, w):
-        h.mul_(w)
-        before = h * 2
-        h.detach_()
-        h.requires_grad_()
-        return before, h * w
-
-    check(f, _non_leaf)
+@agrees(_non_leaf)
+def test_requires_grad_of_a_written_argument_after_detach_in_place(h, w):
+    h.mul_(w)
+    before = h * 2
+    h.detach_()
+    h.requires_grad_()
+    return before, h * w
 
 
 def test_truncated_backpropagation_through_time():
@@ -193,13 +191,11 @@ def test_detach_in_place_and_a_write_after_it():
     check(f, with_grad)
 
 
-def test_detach_in_place_after_a_write():
-    def f(x):
-        x.mul_(2)
-        x.detach_()
-        return x * 3
-
-    check(f, lambda: non_leaf(4))
+@agrees(lambda: non_leaf(4))
+def test_detach_in_place_after_a_write(x):
+    x.mul_(2)
+    x.detach_()
+    return x * 3
 
 
 def test_detach_in_place_of_an_input_that_is_a_view():
@@ -282,12 +278,10 @@ def test_detach_of_a_view_in_an_inference_mode_inside(view, kind):
     check(function, kind, kind)
 
 
-def test_detach_in_place_under_inference_mode_does_nothing():
-    def f(x):
-        with torch.inference_mode():
-            x.detach_()
-
-    check(f, lambda: given(leaf(3) * 2))
+@agrees(lambda: given(leaf(3) * 2))
+def test_detach_in_place_under_inference_mode_does_nothing(x):
+    with torch.inference_mode():
+        x.detach_()
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
@@ -345,13 +339,11 @@ def test_detach_of_plain_wrapper_and_jagged_arguments_and_their_views(compile, m
     yield attempt(lambda: compile(function)(x)), x
 
 
-def test_detach_of_an_intermediate_by_the_function_torch_detach():
-    def function(x):
-        y, z = x * 2, x * 3
-        torch.detach_(input=y)
-        return y, z, y * x
-
-    check(function, lambda: (leaf(3),))
+@agrees(lambda: (leaf(3),))
+def test_detach_of_an_intermediate_by_the_function_torch_detach(x):
+    y, z = x * 2, x * 3
+    torch.detach_(input=y)
+    return y, z, y * x
 
 
 @session

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, non_leaf, one_of, plain, session
+from tests.behaviour.harness import Given, agrees, attempt_later, check, given, leaf, non_leaf, one_of, plain, session
 from tests.behaviour.input_mutation.common import RESHAPES
 from tests.behaviour.shared import CHANGES
 
@@ -83,31 +83,25 @@ def test_a_view_of_an_intermediate_keeps_its_history_when_the_base_is_detached(c
     yield torch.autograd.grad([t.sum().abs() for t in (part, others[0]) if t is not None], [x], allow_unused=True)
 
 
-def test_detach_in_place_with_a_view_made_before():
-    def f(x):
-        view = x[1:]
-        x.detach_()
-        return view, x * 2
-
-    check(f, lambda: non_leaf(4))
+@agrees(lambda: non_leaf(4))
+def test_detach_in_place_with_a_view_made_before(x):
+    view = x[1:]
+    x.detach_()
+    return view, x * 2
 
 
-def test_detach_in_place_with_a_view_made_after():
-    def f(x):
-        x.detach_()
-        return x[1:], x * 2
-
-    check(f, lambda: non_leaf(4))
+@agrees(lambda: non_leaf(4))
+def test_detach_in_place_with_a_view_made_after(x):
+    x.detach_()
+    return x[1:], x * 2
 
 
-def test_detach_in_place_and_a_write_through_a_view_made_before():
-    def f(x):
-        view = x[1:]
-        x.detach_()
-        view.mul_(2)
-        return view * 3, x * 2
-
-    check(f, lambda: non_leaf(4))
+@agrees(lambda: non_leaf(4))
+def test_detach_in_place_and_a_write_through_a_view_made_before(x):
+    view = x[1:]
+    x.detach_()
+    view.mul_(2)
+    return view * 3, x * 2
 
 
 def test_detach_in_place_and_a_write_through_a_view_made_after():

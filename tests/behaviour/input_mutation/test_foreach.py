@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import Given, agrees, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.shared import written_at_once
 
 
@@ -64,14 +64,12 @@ def test_foreach_writes_a_list_with_a_real_part_twice(compile):
 
 
 @written_at_once
-def test_foreach_writes_a_list_with_an_intermediate_twice():
-    def f(x):
-        y = x * 3
-        view = y[1:]
-        torch._foreach_mul_([view, y, y], 2)
-        return y, view
-
-    check(f, lambda: given(leaf(4)), backward=[1])
+@agrees(lambda: given(leaf(4)), backward=[1])
+def test_foreach_writes_a_list_with_an_intermediate_twice(x):
+    y = x * 3
+    view = y[1:]
+    torch._foreach_mul_([view, y, y], 2)
+    return y, view
 
 
 @written_at_once
@@ -107,33 +105,27 @@ def test_foreach_reads_a_view_whose_base_was_detached_in_place(compile, view):
     yield attempt_later(lambda: torch.autograd.grad(out, [y, z], torch.ones_like(out)))
 
 
-def test_foreach_and_out_variants_write_inputs():
-    def f(x, y, z):
-        torch._foreach_add_([x, y], 1)
-        torch.add(x, y, out=z)
-        return x * 2
-
-    check(f, lambda: given(plain(3), plain(3, seed=1), plain(3, seed=2)))
+@agrees(lambda: given(plain(3), plain(3, seed=1), plain(3, seed=2)))
+def test_foreach_and_out_variants_write_inputs(x, y, z):
+    torch._foreach_add_([x, y], 1)
+    torch.add(x, y, out=z)
+    return x * 2
 
 
 @written_at_once
-def test_foreach_with_the_same_tensor_twice():
-    def f(x, y):
-        torch._foreach_mul_([x, y, x], 2)
-        torch._foreach_add_([x, x], [y, y])
-        return x + y
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_foreach_with_the_same_tensor_twice(x, y):
+    torch._foreach_mul_([x, y, x], 2)
+    torch._foreach_add_([x, x], [y, y])
+    return x + y
 
 
 @written_at_once
-def test_foreach_with_the_same_tensor_twice_and_a_gradient():
-    def f(x, w):
-        y = x * w
-        torch._foreach_mul_([y, y], [w, w])
-        return y
-
-    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+@agrees(lambda: given(leaf(3), leaf(3, seed=1)))
+def test_foreach_with_the_same_tensor_twice_and_a_gradient(x, w):
+    y = x * w
+    torch._foreach_mul_([y, y], [w, w])
+    return y
 
 
 @written_at_once
@@ -175,9 +167,7 @@ def test_foreach_over_views_of_a_base_that_requires_grad():
 
 
 @written_at_once
-def test_foreach_copies_between_inputs():
-    def f(x, y):
-        torch._foreach_copy_([x, y], [y, x])
-        return x + y
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_foreach_copies_between_inputs(x, y):
+    torch._foreach_copy_([x, y], [y, x])
+    return x + y

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import Given, agrees, attempt_later, check, given, leaf, one_of, plain, session, to_device
 from tests.behaviour.shared import CHANGES
 
 
@@ -49,13 +49,11 @@ def test_a_view_reshaped_in_place_keeps_the_history_of_the_op_that_made_it(compi
     yield y, g, g.requires_grad, g.stride()
 
 
-def test_a_view_reshaped_in_place_is_then_made_a_leaf():
-    def f(x):
-        x.t_()
-        x.requires_grad_()
-        return x * 2
-
-    check(f, lambda: given(plain(3, 2).t()))
+@agrees(lambda: given(plain(3, 2).t()))
+def test_a_view_reshaped_in_place_is_then_made_a_leaf(x):
+    x.t_()
+    x.requires_grad_()
+    return x * 2
 
 
 @pytest.mark.parametrize("change", [lambda x: x.as_strided_((2, 2), (2, 1), 1), lambda x: x.t_().t_()])

@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session, to_device
+from tests.behaviour.harness import (
+    agrees,
+    attempt_later,
+    backward,
+    check,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+    session,
+    to_device,
+)
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["before", "before and after"])
@@ -19,13 +30,11 @@ def test_a_view_of_an_alias_made_before_the_alias_requires_grad(view, later):
     check(f, lambda: given(plain(2, 3)))
 
 
-def test_requires_grad_of_a_detached_alias_of_an_input():
-    def f(x):
-        y = x.detach().requires_grad_()
-        (g,) = torch.autograd.grad((y * y).sum(), y)
-        return g * x, y
-
-    check(f, lambda: given(leaf(4)))
+@agrees(lambda: given(leaf(4)))
+def test_requires_grad_of_a_detached_alias_of_an_input(x):
+    y = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad((y * y).sum(), y)
+    return g * x, y
 
 
 @session
@@ -40,20 +49,16 @@ def test_a_leaf_made_inside_gets_its_grad(compile):
     yield x, y, z, y.grad
 
 
-def test_a_leaf_made_inside_of_which_an_alias_is_returned():
-    def f(x):
-        y = (x * 2).detach().requires_grad_()
-        return y, y.view(-1), y * 3
-
-    check(f, lambda: given(leaf(2, 3)))
+@agrees(lambda: given(leaf(2, 3)))
+def test_a_leaf_made_inside_of_which_an_alias_is_returned(x):
+    y = (x * 2).detach().requires_grad_()
+    return y, y.view(-1), y * 3
 
 
-def test_a_leaf_made_inside_is_not_returned_but_used():
-    def f(x):
-        y = (x * 2).detach().requires_grad_()
-        return y * y
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_leaf_made_inside_is_not_returned_but_used(x):
+    y = (x * 2).detach().requires_grad_()
+    return y * y
 
 
 def test_a_leaf_made_by_a_factory_with_requires_grad():
@@ -65,14 +70,12 @@ def test_a_leaf_made_by_a_factory_with_requires_grad():
     check(f, lambda: given(plain(3)))
 
 
-def test_a_view_made_before_an_intermediate_requires_grad():
-    def f(x):
-        v = x.clone()
-        before = v.t()
-        v.requires_grad_()
-        return v, before, v.t()
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_a_view_made_before_an_intermediate_requires_grad(x):
+    v = x.clone()
+    before = v.t()
+    v.requires_grad_()
+    return v, before, v.t()
 
 
 @pytest.mark.parametrize("make", [lambda x: x.detach(), lambda x: x * 2, lambda x: x[1:]], ids=["alias", "new", "part"])

@@ -7,6 +7,7 @@ from tests.behaviour.functions import Same
 from tests.behaviour.harness import (
     Given,
     Raised,
+    agrees,
     attempt,
     attempt_later,
     check,
@@ -21,12 +22,10 @@ from tests.behaviour.input_mutation.common import leaf_that_is_a_view
 from tests.behaviour.shared import GRAD_MODES, VIEWS, leafness
 
 
-def test_requires_grad_of_an_input_that_is_used_afterwards():
-    def f(x):
-        y = x.requires_grad_()
-        return y * 2
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_requires_grad_of_an_input_that_is_used_afterwards(x):
+    y = x.requires_grad_()
+    return y * 2
 
 
 @pytest.mark.parametrize("change", [lambda x: x.squeeze_(), lambda x: x.mul_(2)])
@@ -56,13 +55,11 @@ def test_requires_grad_of_an_input_that_was_used_before():
     check(f, lambda: given(plain(3), plain(3, seed=1)))
 
 
-def test_requires_grad_of_a_mutated_input():
-    def f(x):
-        x.add_(1)
-        x.requires_grad_()
-        return x * x
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_requires_grad_of_a_mutated_input(x):
+    x.add_(1)
+    x.requires_grad_()
+    return x * x
 
 
 def test_requires_grad_set_to_false_after_a_use():
@@ -75,14 +72,12 @@ def test_requires_grad_set_to_false_after_a_use():
     check(f, lambda: non_leaf(3))
 
 
-def test_requires_grad_under_no_grad():
-    def f(x):
-        with torch.no_grad():
-            x.requires_grad_()
-            y = x * 2
-        return y, x * 3
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_requires_grad_under_no_grad(x):
+    with torch.no_grad():
+        x.requires_grad_()
+        y = x * 2
+    return y, x * 3
 
 
 def test_requires_grad_of_one_of_two_aliases():
@@ -111,13 +106,11 @@ def test_a_leaf_stops_requiring_grad_after_its_view_was_read_behind_a_write():
     check(f, make)
 
 
-def test_a_view_of_a_view_made_before_the_argument_requires_grad():
-    def f(x):
-        v = x[0].t()
-        x.requires_grad_()
-        return v, x[0].t()
-
-    check(f, lambda: given(plain(3, 2)))
+@agrees(lambda: given(plain(3, 2)))
+def test_a_view_of_a_view_made_before_the_argument_requires_grad(x):
+    v = x[0].t()
+    x.requires_grad_()
+    return v, x[0].t()
 
 
 @session
@@ -137,13 +130,11 @@ def test_a_used_leaf_that_stops_requiring_grad_and_is_then_written(compile):
             yield attempt_later(lambda o=o: o.sum().backward(retain_graph=True)), x.grad
 
 
-def test_requires_grad_of_a_leaf_that_requires_grad_already():
-    def f(x):
-        same, view = Same.apply(x), x[1:]
-        x.requires_grad_()
-        return same, view
-
-    check(f, lambda: given(leaf(3)), probe=False)
+@agrees(lambda: given(leaf(3)), probe=False)
+def test_requires_grad_of_a_leaf_that_requires_grad_already(x):
+    same, view = Same.apply(x), x[1:]
+    x.requires_grad_()
+    return same, view
 
 
 def test_a_view_reshaped_in_place_before_its_base_requires_grad():
@@ -223,15 +214,13 @@ def test_a_view_is_written_reshaped_or_set_before_its_base_requires_grad(change)
     check(itself, lambda: given(plain(2, 2)))
 
 
-def test_a_view_of_a_written_view_made_before_its_base_requires_grad():
-    def f(x):
-        view = x.conj()
-        view.zero_()
-        result = view.unsqueeze(-1)
-        x.requires_grad_()
-        return result
-
-    check(f, lambda: given(plain(2, 2, dtype=torch.complex64)))
+@agrees(lambda: given(plain(2, 2, dtype=torch.complex64)))
+def test_a_view_of_a_written_view_made_before_its_base_requires_grad(x):
+    view = x.conj()
+    view.zero_()
+    result = view.unsqueeze(-1)
+    x.requires_grad_()
+    return result
 
 
 @session

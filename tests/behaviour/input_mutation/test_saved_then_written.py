@@ -3,43 +3,35 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, plain, session
 
 
-def test_the_values_saved_for_backward_are_those_from_before_a_mutation():
-    def f(buffer, x):
-        y = x * buffer.clone()
-        buffer.zero_()
-        return y
-
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+@agrees(lambda: given(plain(3), leaf(3, seed=1)))
+def test_the_values_saved_for_backward_are_those_from_before_a_mutation(buffer, x):
+    y = x * buffer.clone()
+    buffer.zero_()
+    return y
 
 
-def test_a_saved_value_modified_in_place_is_an_error_at_backward():
-    def f(x):
-        y = x.exp()
-        y.add_(1)
-        return y
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_saved_value_modified_in_place_is_an_error_at_backward(x):
+    y = x.exp()
+    y.add_(1)
+    return y
 
 
-def test_a_saved_input_modified_in_place_is_an_error_at_backward():
-    def f(buffer, x):
-        y = x * buffer
-        buffer.add_(1)
-        return y
-
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+@agrees(lambda: given(plain(3), leaf(3, seed=1)))
+def test_a_saved_input_modified_in_place_is_an_error_at_backward(buffer, x):
+    y = x * buffer
+    buffer.add_(1)
+    return y
 
 
-def test_saved_values_are_those_from_before_a_mutation_of_a_view():
-    def f(buffer, x):
-        y = x * buffer.clone()
-        buffer[1:].zero_()
-        return y, x * buffer
-
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+@agrees(lambda: given(plain(3), leaf(3, seed=1)))
+def test_saved_values_are_those_from_before_a_mutation_of_a_view(buffer, x):
+    y = x * buffer.clone()
+    buffer[1:].zero_()
+    return y, x * buffer
 
 
 def test_a_view_of_a_saved_input_is_written_inside():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import Raised, agrees, attempt_later, check, check_session, given, leaf, plain, session
 
 
 @pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
@@ -23,22 +23,18 @@ def test_a_view_of_a_no_grad_view_made_before_that_requires_grad(compile, quiet,
     yield v, v.requires_grad, x.requires_grad, attempt_later(lambda: v.is_leaf)
 
 
-def test_requires_grad_of_a_view_of_an_input():
-    def f(x):
-        y = x[1:].requires_grad_()
-        return y * y, y
-
-    check(f, lambda: given(plain(4)))
+@agrees(lambda: given(plain(4)))
+def test_requires_grad_of_a_view_of_an_input(x):
+    y = x[1:].requires_grad_()
+    return y * y, y
 
 
-def test_requires_grad_of_a_view_whose_base_is_written_next_to_it():
-    def f(x):
-        y = x[1:].requires_grad_()
-        z = y * 2
-        x[0] = 9
-        return z, x * 2
-
-    check(f, lambda: given(plain(4)))
+@agrees(lambda: given(plain(4)))
+def test_requires_grad_of_a_view_whose_base_is_written_next_to_it(x):
+    y = x[1:].requires_grad_()
+    z = y * 2
+    x[0] = 9
+    return z, x * 2
 
 
 @pytest.mark.parametrize("stops", [True, False])
@@ -114,14 +110,12 @@ def test_a_view_argument_that_is_a_leaf_and_its_base(f, first):
         check_session(session)
 
 
-def test_a_view_made_inside_that_requires_grad_after_its_base_was_written():
-    def f(x):
-        view = x.t()
-        x.zero_()
-        view.requires_grad_()
-        return view
-
-    check(f, lambda: given(plain(2, 3)))
+@agrees(lambda: given(plain(2, 3)))
+def test_a_view_made_inside_that_requires_grad_after_its_base_was_written(x):
+    view = x.t()
+    x.zero_()
+    view.requires_grad_()
+    return view
 
 
 def _quiet_view(grad, told, of=lambda base: base.t(), base=lambda: leaf(2, 3)):

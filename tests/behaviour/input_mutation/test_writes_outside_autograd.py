@@ -3,35 +3,29 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, given, leaf, non_leaf, plain, session
 from tests.behaviour.input_mutation.common import leaf_that_is_a_view
 from tests.behaviour.shared import VIEWS
 
 
-def test_an_input_written_through_detach():
-    def f(x):
-        y = x * 1
-        x.detach().add_(1)
-        return y * 2, x * 3
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_an_input_written_through_detach(x):
+    y = x * 1
+    x.detach().add_(1)
+    return y * 2, x * 3
 
 
-def test_an_input_written_through_data():
-    def f(x):
-        x.data.mul_(2)
-        return x * x
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_an_input_written_through_data(x):
+    x.data.mul_(2)
+    return x * x
 
 
-def test_an_input_written_under_no_grad():
-    def f(x):
-        with torch.no_grad():
-            x.add_(1)
-        return x * 2
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_an_input_written_under_no_grad(x):
+    with torch.no_grad():
+        x.add_(1)
+    return x * 2
 
 
 UNSEEN_VIEWS = {
@@ -91,49 +85,39 @@ def test_a_view_of_a_no_grad_view_made_before_its_base_gets_a_history(compile, v
     yield out, x, y, attempt_later(lambda: torch.autograd.grad(x.sum(), y))
 
 
-def test_a_write_under_no_grad_to_a_leaf_that_was_used_before():
-    def f(x):
-        y = x * x
-        with torch.no_grad():
-            x.add_(1)
-        return y
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_write_under_no_grad_to_a_leaf_that_was_used_before(x):
+    y = x * x
+    with torch.no_grad():
+        x.add_(1)
+    return y
 
 
-def test_a_write_through_data_after_a_use_is_not_noticed_by_autograd():
-    def f(x):
-        y = x * x
-        x.data.add_(1)
-        return y, x * 2
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_write_through_data_after_a_use_is_not_noticed_by_autograd(x):
+    y = x * x
+    x.data.add_(1)
+    return y, x * 2
 
 
-def test_a_write_through_a_detached_alias_after_a_use_is_noticed_at_backward():
-    def f(x):
-        y = x * x
-        x.detach().add_(1)
-        return y
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_write_through_a_detached_alias_after_a_use_is_noticed_at_backward(x):
+    y = x * x
+    x.detach().add_(1)
+    return y
 
 
-def test_a_write_through_a_detached_alias_of_a_non_leaf():
-    def f(x):
-        x.detach().mul_(2)
-        return x * 3
-
-    check(f, lambda: non_leaf(3))
+@agrees(lambda: non_leaf(3))
+def test_a_write_through_a_detached_alias_of_a_non_leaf(x):
+    x.detach().mul_(2)
+    return x * 3
 
 
-def test_a_view_of_data_is_written():
-    def f(x):
-        x.data[1:].mul_(2)
-        x.data.view(-1)[0] = 7
-        return x * x
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_view_of_data_is_written(x):
+    x.data[1:].mul_(2)
+    x.data.view(-1)[0] = 7
+    return x * x
 
 
 def test_a_write_under_no_grad_through_a_view_made_with_grad():
@@ -160,34 +144,28 @@ def test_a_write_with_grad_through_a_view_made_under_no_grad():
     check(f, lambda: given(*non_leaf(4).args, plain(3)))
 
 
-def test_an_intermediate_saved_and_then_written_under_no_grad():
-    def f(x):
-        y = x * 2
-        z = y * y
-        with torch.no_grad():
-            y.add_(1)
-        return z
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_an_intermediate_saved_and_then_written_under_no_grad(x):
+    y = x * 2
+    z = y * y
+    with torch.no_grad():
+        y.add_(1)
+    return z
 
 
-def test_an_intermediate_saved_and_then_written_through_data():
-    def f(x):
-        y = x * 2
-        z = y * y
-        y.data.add_(1)
-        return z
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_an_intermediate_saved_and_then_written_through_data(x):
+    y = x * 2
+    z = y * y
+    y.data.add_(1)
+    return z
 
 
-def test_an_input_saved_and_written_through_data_inside():
-    def f(buffer, x):
-        y = x * buffer
-        buffer.data.add_(1)
-        return y
-
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+@agrees(lambda: given(plain(3), leaf(3, seed=1)))
+def test_an_input_saved_and_written_through_data_inside(buffer, x):
+    y = x * buffer
+    buffer.data.add_(1)
+    return y
 
 
 @pytest.mark.parametrize("shape", [(0,), (3,), (2, 0, 3)], ids=str)

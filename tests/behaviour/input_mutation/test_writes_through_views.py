@@ -3,25 +3,21 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import Given, agrees, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.shared import grad, written_at_once
 
 
-def test_an_input_written_through_a_view():
-    def f(x, y):
-        x[1:].mul_(2)
-        x.view(-1)[0] = 7
-        return x + y
-
-    check(f, lambda: given(plain(4), leaf(4, seed=1)))
+@agrees(lambda: given(plain(4), leaf(4, seed=1)))
+def test_an_input_written_through_a_view(x, y):
+    x[1:].mul_(2)
+    x.view(-1)[0] = 7
+    return x + y
 
 
-def test_an_input_written_through_a_chain_of_views():
-    def f(x):
-        x.t()[1:].unsqueeze(0).transpose(1, 2).add_(3)
-        return x * 2
-
-    check(f, lambda: given(plain(3, 4)))
+@agrees(lambda: given(plain(3, 4)))
+def test_an_input_written_through_a_chain_of_views(x):
+    x.t()[1:].unsqueeze(0).transpose(1, 2).add_(3)
+    return x * 2
 
 
 def test_a_non_leaf_written_through_a_view():
@@ -40,20 +36,16 @@ def test_a_write_to_a_view_of_a_leaf_that_requires_grad_is_eagers_error():
     check(lambda x: x[0].add_(1), lambda: given(leaf(3)))
 
 
-def test_a_write_from_an_overlapping_view_is_eagers_error():
-    def f(x):
-        x.t().add_(x)
-        return x
-
-    check(f, lambda: given(plain(3, 3)))
+@agrees(lambda: given(plain(3, 3)))
+def test_a_write_from_an_overlapping_view_is_eagers_error(x):
+    x.t().add_(x)
+    return x
 
 
-def test_a_write_through_an_expanded_view_whose_order_does_not_matter():
-    def f(x):
-        x.expand(4, 3).copy_(x.expand(4, 3))
-        return x + 1
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_a_write_through_an_expanded_view_whose_order_does_not_matter(x):
+    x.expand(4, 3).copy_(x.expand(4, 3))
+    return x + 1
 
 
 def test_an_input_written_through_an_expanded_view_of_equal_values():
@@ -134,23 +126,19 @@ def test_a_row_of_an_expanded_non_leaf_is_written():
     check(f, make)
 
 
-def test_a_write_to_an_empty_view_then_a_read_of_the_transpose():
-    def f(x):
-        x[1:] = x
-        return torch.ne(x, x.T)
-
-    check(f, lambda: given(plain(1, 3)))
+@agrees(lambda: given(plain(1, 3)))
+def test_a_write_to_an_empty_view_then_a_read_of_the_transpose(x):
+    x[1:] = x
+    return torch.ne(x, x.T)
 
 
-def test_an_intermediate_is_written_through_views():
-    def f(x):
-        y = x * 2
-        y[0].mul_(3)
-        z = y.t()
-        z[1:].zero_()
-        return y
-
-    check(f, lambda: given(leaf(2, 3)))
+@agrees(lambda: given(leaf(2, 3)))
+def test_an_intermediate_is_written_through_views(x):
+    y = x * 2
+    y[0].mul_(3)
+    z = y.t()
+    z[1:].zero_()
+    return y
 
 
 @pytest.mark.parametrize("create_graph", [False, True])

@@ -5,6 +5,7 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import (
+    agrees,
     attempt_later,
     backward,
     check,
@@ -31,14 +32,12 @@ def test_the_offset_of_an_empty_part_of_a_clone_with_gaps(start, beside):
     check(f, lambda: given(to_device(torch.ones(1)).as_strided((1,), (2,))))
 
 
-def test_the_offset_of_an_empty_part_that_out_resizes():
-    def f(x):
-        y = torch.zeros_like(x)
-        part = y[1:]
-        torch.mul(x, 2, out=part)
-        return part
-
-    check(f, lambda: given(to_device(torch.ones(2)).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
+@agrees(lambda: given(to_device(torch.ones(2)).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
+def test_the_offset_of_an_empty_part_that_out_resizes(x):
+    y = torch.zeros_like(x)
+    part = y[1:]
+    torch.mul(x, 2, out=part)
+    return part
 
 
 @pytest.mark.parametrize(
@@ -64,12 +63,10 @@ def test_the_offset_of_an_empty_part_of_a_like_tensor_that_is_overwritten(like, 
     check(f, lambda: given(to_device(torch.ones(20)).as_strided(*geometry)), compile=aotcheck.aot_function)
 
 
-def test_returned_parts_of_two_dtypes_none_of_which_starts_at_offset_zero():
-    def f(x):
-        y = x.clone()
-        return y[1:], torch.view_as_real(y)[1:, 1], torch.view_as_real(y)[2:, 0]
-
-    check(f, lambda: given(plain(4, dtype=torch.complex64)))
+@agrees(lambda: given(plain(4, dtype=torch.complex64)))
+def test_returned_parts_of_two_dtypes_none_of_which_starts_at_offset_zero(x):
+    y = x.clone()
+    return y[1:], torch.view_as_real(y)[1:, 1], torch.view_as_real(y)[2:, 0]
 
 
 view = one_of(KINDS_OF_VIEWS)
@@ -213,14 +210,12 @@ def test_multi_output_views_made_under_no_grad(split):
         check_views(f, kind)
 
 
-def test_the_imaginary_part_of_an_intermediate_that_is_then_written():
-    def f(x):
-        y = x.clone()
-        part = y.imag
-        y.mul_(2)
-        return part
-
-    check(f, lambda: given(leaf(3, dtype=torch.complex64)))
+@agrees(lambda: given(leaf(3, dtype=torch.complex64)))
+def test_the_imaginary_part_of_an_intermediate_that_is_then_written(x):
+    y = x.clone()
+    part = y.imag
+    y.mul_(2)
+    return part
 
 
 @session

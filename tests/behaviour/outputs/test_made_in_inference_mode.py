@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, non_leaf, plain, session, write
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, given, leaf, non_leaf, plain, session, write
 
 
 @pytest.mark.parametrize("made", [lambda x: x * 2, torch.ones_like, lambda x: x[:1]])
@@ -114,14 +114,12 @@ def test_results_and_views_made_in_inference_mode_are_returned():
     check(f, lambda: given(plain(2, 3)))
 
 
-def test_requires_grad_of_an_inference_tensor_made_inside():
-    def f(x):
-        with torch.inference_mode():
-            y = x * 2
-            y.requires_grad_()
-        return y, x * 3
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_requires_grad_of_an_inference_tensor_made_inside(x):
+    with torch.inference_mode():
+        y = x * 2
+        y.requires_grad_()
+    return y, x * 3
 
 
 @session

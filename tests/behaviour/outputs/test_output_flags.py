@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import (
+    agrees,
+    attempt,
+    attempt_later,
+    check,
+    given,
+    leaf,
+    one_of,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
@@ -101,19 +112,15 @@ def test_outputs_with_and_without_grad():
     check(lambda x, y: (x * 2, y * 2, x > y), lambda: given(leaf(3), plain(3, seed=1)))
 
 
-def test_detached_aliases_of_inputs_and_intermediates():
-    def f(x):
-        y = x * 2
-        return y, y.detach(), x.detach(), y.data, x.data
-
-    check(f, lambda: given(leaf(2, 3)))
+@agrees(lambda: given(leaf(2, 3)))
+def test_detached_aliases_of_inputs_and_intermediates(x):
+    y = x * 2
+    return y, y.detach(), x.detach(), y.data, x.data
 
 
-def test_a_detached_output_that_gets_requires_grad():
-    def f(x):
-        return (x * 2).detach().requires_grad_()
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_detached_output_that_gets_requires_grad(x):
+    return (x * 2).detach().requires_grad_()
 
 
 def test_a_view_of_a_view_of_a_no_grad_view_that_is_written_under_no_grad():

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, given, leaf, plain, session, write
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, check, given, leaf, plain, session, write
 from tests.behaviour.shared import MODES
 from tests.behaviour.wrappers import two
 
@@ -351,9 +351,7 @@ def test_unsafe_split_in_inference_mode_of_a_result_of_linear(compile):
     yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
 
 
-def test_unsafe_chunk_of_a_wrapper_that_was_squeezed_in_place():
-    def f(x):
-        x.squeeze_()
-        return torch.unsafe_chunk(x, 2)[0]
-
-    check(f, lambda: given(two(4, 1)))
+@agrees(lambda: given(two(4, 1)))
+def test_unsafe_chunk_of_a_wrapper_that_was_squeezed_in_place(x):
+    x.squeeze_()
+    return torch.unsafe_chunk(x, 2)[0]

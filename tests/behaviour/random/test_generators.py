@@ -5,22 +5,20 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check, check_session, generator, given, leaf, plain, session
+from tests.behaviour.harness import agrees, backward, check, check_session, generator, given, leaf, plain, session
 from tests.behaviour.random.common import generator_states, other_devices, set_generator_states
 
 
-def test_numbers_drawn_again_after_set_rng_state_inside():
-    def f(x):
-        states = generator_states(x)
-        a = torch.rand(3, device=x.device)
-        between = torch.rand(2, device=x.device)
-        after = generator_states(x)
-        set_generator_states(states, x)
-        b = torch.rand(3, device=x.device)
-        set_generator_states(after, x)
-        return x * a, x * b, between, torch.rand(2, device=x.device)
-
-    check(f, lambda: given(leaf(3)), lambda: given(leaf(3, seed=1)))
+@agrees(lambda: given(leaf(3)), lambda: given(leaf(3, seed=1)))
+def test_numbers_drawn_again_after_set_rng_state_inside(x):
+    states = generator_states(x)
+    a = torch.rand(3, device=x.device)
+    between = torch.rand(2, device=x.device)
+    after = generator_states(x)
+    set_generator_states(states, x)
+    b = torch.rand(3, device=x.device)
+    set_generator_states(after, x)
+    return x * a, x * b, between, torch.rand(2, device=x.device)
 
 
 @pytest.mark.parametrize(

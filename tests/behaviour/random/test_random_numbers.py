@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import backward, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, backward, check, given, leaf, plain, session, to_device
 from tests.behaviour.random.common import generator_states, other_devices, set_generator_states
 from tests.behaviour.shared import AROUND, ENTRIES
 
@@ -170,12 +170,10 @@ def test_random_numbers_drawn_in_a_backward_with_create_graph(compile):
     yield x
 
 
-def test_an_error_of_the_program_draws_as_many_random_numbers_as_eager():
-    def f(x):
-        y = x * torch.rand(3, device=x.device)
-        return y @ torch.rand(7, 7, device=x.device)
-
-    check(f, lambda: given(plain(2, 3)))
+@agrees(lambda: given(plain(2, 3)))
+def test_an_error_of_the_program_draws_as_many_random_numbers_as_eager(x):
+    y = x * torch.rand(3, device=x.device)
+    return y @ torch.rand(7, 7, device=x.device)
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -232,13 +230,11 @@ def test_a_call_that_is_traced_again_draws_random_numbers_once(compile):
         yield w
 
 
-def test_random_numbers_in_a_program_that_raises():
-    def f(x):
-        y = F.dropout(x, 0.5) + torch.rand(3, device=x.device)
-        x.data.add_(y.detach())
-        raise ValueError("on purpose")
-
-    check(f, *[lambda: given(leaf(2, 3))] * 2)
+@agrees(*[lambda: given(leaf(2, 3))] * 2)
+def test_random_numbers_in_a_program_that_raises(x):
+    y = F.dropout(x, 0.5) + torch.rand(3, device=x.device)
+    x.data.add_(y.detach())
+    raise ValueError("on purpose")
 
 
 @pytest.mark.parametrize("mode", ["no_grad", "inference mode", "autocast", "all"])

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, given, leaf, plain, session
 from tests.behaviour.refusals.common import LAYOUTS, holey, holey_leaf, integers
 
 ON_ONE = {
@@ -49,13 +49,11 @@ def test_a_shape_error_of_a_sparse_product_is_eagers():
     check(lambda x, d: torch.sparse.mm(x.to_sparse(), d), lambda: given(holey(2, 3), plain(2, 3)))
 
 
-def test_a_sparse_tensor_made_under_no_grad():
-    def f(x):
-        with torch.no_grad():
-            s = x.to_sparse() * 2
-        return s, s.to_dense() * x
-
-    check(f, lambda: given(holey_leaf(2, 3)), probe=False)
+@agrees(lambda: given(holey_leaf(2, 3)), probe=False)
+def test_a_sparse_tensor_made_under_no_grad(x):
+    with torch.no_grad():
+        s = x.to_sparse() * 2
+    return s, s.to_dense() * x
 
 
 @session
@@ -65,12 +63,10 @@ def test_a_sparse_tensor_made_in_inference_mode(compile):
         yield compiled(holey(2, 3))
 
 
-def test_a_sparse_tensor_made_of_indices_and_values():
-    def f(i, v):
-        s = torch.sparse_coo_tensor(i, v, (4,))
-        return s, s.coalesce(), s.to_dense()
-
-    check(f, lambda: given(integers(0, 2, 2)[None], plain(3)), probe=False)
+@agrees(lambda: given(integers(0, 2, 2)[None], plain(3)), probe=False)
+def test_a_sparse_tensor_made_of_indices_and_values(i, v):
+    s = torch.sparse_coo_tensor(i, v, (4,))
+    return s, s.coalesce(), s.to_dense()
 
 
 @session
@@ -92,14 +88,12 @@ def test_a_sparse_result_shares_the_values_it_was_made_of(compile):
     yield v, s
 
 
-def test_a_sparse_tensor_is_added_in_place_to_dense_tensors():
-    def f(x, b):
-        y = x * 2
-        y.add_(x.to_sparse())
-        b.add_(x.to_sparse())
-        return y, b * 2
-
-    check(f, lambda: given(holey(2, 3), plain(2, 3)), lambda: given(holey_leaf(2, 3), plain(2, 3)))
+@agrees(lambda: given(holey(2, 3), plain(2, 3)), lambda: given(holey_leaf(2, 3), plain(2, 3)))
+def test_a_sparse_tensor_is_added_in_place_to_dense_tensors(x, b):
+    y = x * 2
+    y.add_(x.to_sparse())
+    b.add_(x.to_sparse())
+    return y, b * 2
 
 
 REFUSED = {

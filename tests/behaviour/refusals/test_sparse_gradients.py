@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, plain, session, to_device
 from tests.behaviour.refusals.common import LAYOUTS, holey, holey_leaf, integers
 
 
@@ -55,11 +55,9 @@ def test_sparse_gradients_of_embeddings(f, which):
     check(f, lambda: given(indices(), leaf(4, 3)), lambda: given(indices(), leaf(4, 3, seed=1)), **options)
 
 
-def test_a_sparse_embedding_bag_with_per_sample_weights():
-    def f(i, w, p):
-        return F.embedding_bag(i, w, i.new_tensor([0, 2]), mode="sum", sparse=True, per_sample_weights=p)
-
-    check(f, lambda: given(indices(), leaf(4, 3), leaf(3)))
+@agrees(lambda: given(indices(), leaf(4, 3), leaf(3)))
+def test_a_sparse_embedding_bag_with_per_sample_weights(i, w, p):
+    return F.embedding_bag(i, w, i.new_tensor([0, 2]), mode="sum", sparse=True, per_sample_weights=p)
 
 
 @session

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, plain, session, through_dynamo
+from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, non_leaf, plain, session, through_dynamo
 from tests.behaviour.storage.common import _two_non_leaves, _views
 
 
@@ -58,33 +58,27 @@ def test_data_assigned_to_a_leaf_of_the_same_shape(data):
     check(f, lambda: given(leaf(3), leaf(3, seed=1)))
 
 
-def test_data_assigned_then_written():
-    def f(x, y):
-        x.data = y
-        with torch.no_grad():
-            x.mul_(2)
-        return x * 3
-
-    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+@agrees(lambda: given(leaf(3), plain(3, seed=1)))
+def test_data_assigned_then_written(x, y):
+    x.data = y
+    with torch.no_grad():
+        x.mul_(2)
+    return x * 3
 
 
-def test_data_assigned_while_a_detached_alias_of_the_old_data_is_written():
-    def f(x, y):
-        old = x.detach()
-        x.data = y
-        old.add_(1)
-        return x * 3, old
-
-    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+@agrees(lambda: given(leaf(3), plain(3, seed=1)))
+def test_data_assigned_while_a_detached_alias_of_the_old_data_is_written(x, y):
+    old = x.detach()
+    x.data = y
+    old.add_(1)
+    return x * 3, old
 
 
-def test_data_assigned_after_a_use():
-    def f(x, y):
-        z = x * x
-        x.data = y
-        return z, x * 2
-
-    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+@agrees(lambda: given(leaf(3), plain(3, seed=1)))
+def test_data_assigned_after_a_use(x, y):
+    z = x * x
+    x.data = y
+    return z, x * 2
 
 
 def test_data_assigned_to_a_non_leaf_and_to_an_intermediate():
@@ -101,12 +95,10 @@ def test_data_assigned_to_a_non_leaf_and_to_an_intermediate():
     check(f, lambda: given(leaf(3), plain(3, seed=1)))
 
 
-def test_data_of_another_dtype_assigned():
-    def f(x, y):
-        x.data = y
-        return x * 2
-
-    check(f, lambda: given(plain(3), plain(3, dtype=torch.float64)))
+@agrees(lambda: given(plain(3), plain(3, dtype=torch.float64)))
+def test_data_of_another_dtype_assigned(x, y):
+    x.data = y
+    return x * 2
 
 
 @session

@@ -3,36 +3,30 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import agrees, check, given, leaf, non_leaf, plain, session
 
 
-def test_resize_grows_an_input():
-    def f(x, y):
-        x.resize_(4)
-        x.copy_(y)
-        return x * 2
-
-    check(f, lambda: given(plain(2), plain(4, seed=1)))
+@agrees(lambda: given(plain(2), plain(4, seed=1)))
+def test_resize_grows_an_input(x, y):
+    x.resize_(4)
+    x.copy_(y)
+    return x * 2
 
 
-def test_resize_to_no_elements_and_back():
-    def f(x, y):
-        x.resize_(0)
-        x.resize_(3)
-        x.copy_(y)
-        return x * 2
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_resize_to_no_elements_and_back(x, y):
+    x.resize_(0)
+    x.resize_(3)
+    x.copy_(y)
+    return x * 2
 
 
-def test_resize_shrinks_an_argument_that_has_a_view():
-    def f(x):
-        view = x[2:]
-        x.resize_(2)
-        view.add_(1)
-        return x * 2, view
-
-    check(f, lambda: given(plain(4)))
+@agrees(lambda: given(plain(4)))
+def test_resize_shrinks_an_argument_that_has_a_view(x):
+    view = x[2:]
+    x.resize_(2)
+    view.add_(1)
+    return x * 2, view
 
 
 def test_resize_of_a_tensor_that_requires_grad_is_eagers_error():
@@ -55,25 +49,21 @@ def test_out_resizes_an_argument(out):
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_out_resizes_an_intermediate():
-    def f(x, y):
-        z = torch.empty(0, device=x.device)
-        torch.mul(x, y, out=z)
-        w = torch.cat([x, y], out=x.new_empty(1))
-        return z, z * 2, w
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_out_resizes_an_intermediate(x, y):
+    z = torch.empty(0, device=x.device)
+    torch.mul(x, y, out=z)
+    w = torch.cat([x, y], out=x.new_empty(1))
+    return z, z * 2, w
 
 
-def test_out_resizes_an_argument_that_requires_grad_under_no_grad():
-    def f(x, y):
-        y.requires_grad_()
-        z = y.clone()
-        with torch.no_grad():
-            torch.cumsum(x, 0, out=y)
-        return z
-
-    check(f, lambda: given(plain(1), plain()))
+@agrees(lambda: given(plain(1), plain()))
+def test_out_resizes_an_argument_that_requires_grad_under_no_grad(x, y):
+    y.requires_grad_()
+    z = y.clone()
+    with torch.no_grad():
+        torch.cumsum(x, 0, out=y)
+    return z
 
 
 @session
@@ -89,15 +79,13 @@ def test_out_resizes_an_inference_tensor_in_inference_mode(compile):
     yield x, x.shape
 
 
-def test_out_resizes_a_view_after_set_of_its_base():
-    def f(x, y):
-        v = x.t()
-        x.set_(y)
-        w = v[1:]
-        torch.sum(x, 0, out=w)
-        return w
-
-    check(f, lambda: given(plain(1), plain()))
+@agrees(lambda: given(plain(1), plain()))
+def test_out_resizes_a_view_after_set_of_its_base(x, y):
+    v = x.t()
+    x.set_(y)
+    w = v[1:]
+    torch.sum(x, 0, out=w)
+    return w
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.int32, torch.bool], ids=str)

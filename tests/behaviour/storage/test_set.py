@@ -6,6 +6,7 @@ import torch
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import (
     Given,
+    agrees,
     attempt,
     attempt_later,
     check,
@@ -20,15 +21,13 @@ from tests.behaviour.harness import (
 from tests.behaviour.storage.common import SETS, _session
 
 
-def test_an_input_written_before_and_after_set():
-    def f(x, y):
-        old = x.view(-1)
-        x.add_(1)
-        x.set_(y)
-        x.mul_(2)
-        return old.clone(), x * 3
-
-    check(f, lambda: given(plain(3), plain(4, seed=1)))
+@agrees(lambda: given(plain(3), plain(4, seed=1)))
+def test_an_input_written_before_and_after_set(x, y):
+    old = x.view(-1)
+    x.add_(1)
+    x.set_(y)
+    x.mul_(2)
+    return old.clone(), x * 3
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -148,26 +147,22 @@ def test_an_input_set_under_no_grad_where_another_input_requires_grad(set_):
     check(f, lambda: given(plain(3), plain(4, seed=1), leaf(3)))
 
 
-def test_an_input_set_and_set_back():
-    def f(x, y):
-        old = x.view(-1)
-        x.set_(y)
-        z = x * 2
-        x.set_(old)
-        return z, x * 3
-
-    check(f, _two)
+@agrees(_two)
+def test_an_input_set_and_set_back(x, y):
+    old = x.view(-1)
+    x.set_(y)
+    z = x * 2
+    x.set_(old)
+    return z, x * 3
 
 
-def test_two_inputs_set_to_one_another():
-    def f(x, y):
-        old = x.view(-1)
-        x.set_(y)
-        y.set_(old)
-        x.add_(1)
-        return x * 2, y * 3
-
-    check(f, _two)
+@agrees(_two)
+def test_two_inputs_set_to_one_another(x, y):
+    old = x.view(-1)
+    x.set_(y)
+    y.set_(old)
+    x.add_(1)
+    return x * 2, y * 3
 
 
 def test_an_input_set_to_itself():
@@ -236,14 +231,12 @@ def test_set_grows_a_storage_that_is_too_small(set_, made):
     check(f, lambda: given(plain(2), plain(2, seed=1)))
 
 
-def test_set_grows_the_storage_of_a_result_that_requires_grad():
-    def f(x, y):
-        z = y.exp()
-        x.set_(z.detach(), 0, (3,), (1,))
-        x[2] = 1
-        return z
-
-    check(f, lambda: given(plain(2), leaf(2)))
+@agrees(lambda: given(plain(2), leaf(2)))
+def test_set_grows_the_storage_of_a_result_that_requires_grad(x, y):
+    z = y.exp()
+    x.set_(z.detach(), 0, (3,), (1,))
+    x[2] = 1
+    return z
 
 
 REFUSED = {
@@ -287,24 +280,20 @@ def test_set_keeps_strides_that_reach_beyond_the_storage(set_, made, returned):
     check(f, lambda: given(plain(4)[::2], plain(2, seed=1)), probe=not returned)
 
 
-def test_set_keeps_strides_beyond_the_storage_until_it_grows():
-    def f(x, y):
-        z = y * 2
-        x.set_(z.untyped_storage())
-        z.untyped_storage().resize_(12)
-        x.fill_(3)
-        return x * 2, z
-
-    check(f, lambda: given(plain(4)[::2], plain(2, seed=1)))
+@agrees(lambda: given(plain(4)[::2], plain(2, seed=1)))
+def test_set_keeps_strides_beyond_the_storage_until_it_grows(x, y):
+    z = y * 2
+    x.set_(z.untyped_storage())
+    z.untyped_storage().resize_(12)
+    x.fill_(3)
+    return x * 2, z
 
 
-def test_set_keeps_strides_that_do_not_reach_beyond_the_storage():
-    def f(x, y):
-        x.set_(y.untyped_storage())
-        y.add_(1)
-        return x * 2, x
-
-    check(f, lambda: given(plain(1).expand(2), plain(2, seed=1)))
+@agrees(lambda: given(plain(1).expand(2), plain(2, seed=1)))
+def test_set_keeps_strides_that_do_not_reach_beyond_the_storage(x, y):
+    x.set_(y.untyped_storage())
+    y.add_(1)
+    return x * 2, x
 
 
 @pytest.mark.parametrize("use", [lambda x: x * 2, lambda x: x.fill_(1)], ids=["read", "written"])

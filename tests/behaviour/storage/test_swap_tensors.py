@@ -8,6 +8,7 @@ from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import (
     Given,
     Raised,
+    agrees,
     attempt,
     attempt_later,
     backward,
@@ -155,13 +156,11 @@ def test_swap_tensors_of_two_inputs():
     check(f, lambda: given(leaf(3), leaf(4, seed=1)))
 
 
-def test_swap_tensors_of_an_input_and_an_intermediate():
-    def f(x, y):
-        z = y * 2
-        torch.utils.swap_tensors(x, z)
-        return x * 2, z * 3
-
-    check(f, lambda: given(plain(3), plain(4, seed=1)))
+@agrees(lambda: given(plain(3), plain(4, seed=1)))
+def test_swap_tensors_of_an_input_and_an_intermediate(x, y):
+    z = y * 2
+    torch.utils.swap_tensors(x, z)
+    return x * 2, z * 3
 
 
 @session
@@ -193,14 +192,12 @@ def test_swap_tensors_in_inference_mode_of_a_written_view(compile):
     yield x
 
 
-def test_swap_tensors_twice_restores_the_inputs():
-    def f(x, y):
-        torch.utils.swap_tensors(x, y)
-        z = x * 2
-        torch.utils.swap_tensors(x, y)
-        return z, x * 3
-
-    check(f, lambda: given(plain(3), plain(4, seed=1)))
+@agrees(lambda: given(plain(3), plain(4, seed=1)))
+def test_swap_tensors_twice_restores_the_inputs(x, y):
+    torch.utils.swap_tensors(x, y)
+    z = x * 2
+    torch.utils.swap_tensors(x, y)
+    return z, x * 3
 
 
 def test_swap_tensors_of_leaves():
@@ -213,13 +210,11 @@ def test_swap_tensors_of_leaves():
     check(f, lambda: given(leaf(3), plain(2, seed=1)))
 
 
-def test_swap_tensors_of_three_inputs_in_a_circle():
-    def f(x, y, z):
-        torch.utils.swap_tensors(x, y)
-        torch.utils.swap_tensors(y, z)
-        return x, y * 2, z
-
-    check(f, lambda: given(leaf(3), plain(4), plain(2)))
+@agrees(lambda: given(leaf(3), plain(4), plain(2)))
+def test_swap_tensors_of_three_inputs_in_a_circle(x, y, z):
+    torch.utils.swap_tensors(x, y)
+    torch.utils.swap_tensors(y, z)
+    return x, y * 2, z
 
 
 @session

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from tests.behaviour.harness import attempt_later, backward, check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, backward, check, cotangent, given, leaf, plain, session
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import Tagged, Wraps, extra, nested, tagged, two
 
@@ -43,15 +43,13 @@ def test_the_inner_tensor_of_a_view_of_a_view_argument_is_returned_before_the_vi
         yield compile(function)(x), x
 
 
-def test_the_inner_wrapper_of_an_alias_of_a_nested_wrapper_is_written_and_returned():
-    def function(x):
-        y = x.data
-        inner = held(y)
-        inner.zero_()
-        other = TwoTensor(y * 1, y * 2)
-        return y, other, inner
-
-    check(function, lambda: (nested(2),))
+@agrees(lambda: (nested(2),))
+def test_the_inner_wrapper_of_an_alias_of_a_nested_wrapper_is_written_and_returned(x):
+    y = x.data
+    inner = held(y)
+    inner.zero_()
+    other = TwoTensor(y * 1, y * 2)
+    return y, other, inner
 
 
 @session
@@ -292,44 +290,34 @@ def test_an_inner_tensor_is_returned():
     check(lambda x: (x.a, x), lambda: given(two(3)))
 
 
-def test_an_inner_tensor_of_a_result_is_returned():
-    def f(x):
-        y = x * 2
-        return y, y.a, y.b.view(3, 1)
-
-    check(f, lambda: given(two(3)))
+@agrees(lambda: given(two(3)))
+def test_an_inner_tensor_of_a_result_is_returned(x):
+    y = x * 2
+    return y, y.a, y.b.view(3, 1)
 
 
-def test_an_inner_tensor_of_a_view_is_returned():
-    def f(x):
-        y = x.view(-1)
-        return y, y.a
-
-    check(f, lambda: given(two(3, 2)))
+@agrees(lambda: given(two(3, 2)))
+def test_an_inner_tensor_of_a_view_is_returned(x):
+    y = x.view(-1)
+    return y, y.a
 
 
-def test_an_inner_tensor_is_written():
-    def f(x):
-        x.a.add_(1)
-        return x * 2
-
-    check(f, lambda: given(two(3)))
+@agrees(lambda: given(two(3)))
+def test_an_inner_tensor_is_written(x):
+    x.a.add_(1)
+    return x * 2
 
 
-def test_inner_tensors_are_exchanged():
-    def f(x):
-        x.a, x.b = x.b, x.a
-        return x * 2
-
-    check(f, lambda: given(two(3)))
+@agrees(lambda: given(two(3)))
+def test_inner_tensors_are_exchanged(x):
+    x.a, x.b = x.b, x.a
+    return x * 2
 
 
-def test_an_inner_tensor_is_replaced_inside():
-    def f(x, y):
-        x.a = x.a * 2
-        return x * y
-
-    check(f, lambda: given(two(3), plain(3)))
+@agrees(lambda: given(two(3), plain(3)))
+def test_an_inner_tensor_is_replaced_inside(x, y):
+    x.a = x.a * 2
+    return x * y
 
 
 def test_a_wrapper_has_one_inner_tensor_twice():

@@ -6,7 +6,18 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import (
+    Raised,
+    agrees,
+    attempt,
+    attempt_later,
+    check,
+    given,
+    leaf,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.wrappers import jagged
 
 LENGTHS = {
@@ -246,11 +257,9 @@ def test_a_linear_layer_of_a_jagged_tensor():
     check(torch.nn.functional.linear, lambda: given(jagged(2, 3, grad=True), leaf(3, 2)), probe=False)
 
 
-def test_a_jagged_tensor_made_inside():
-    def f(values, offsets):
-        return torch.nested.nested_tensor_from_jagged(values * 2, offsets) + 1
-
-    check(f, lambda: given(leaf(5, 2), to_device(torch.tensor([0, 2, 5]))), probe=False)
+@agrees(lambda: given(leaf(5, 2), to_device(torch.tensor([0, 2, 5]))), probe=False)
+def test_a_jagged_tensor_made_inside(values, offsets):
+    return torch.nested.nested_tensor_from_jagged(values * 2, offsets) + 1
 
 
 @pytest.mark.parametrize(
@@ -270,9 +279,7 @@ def test_views_of_a_jagged_tensor_that_stay_jagged(view, grad):
     check(view, lambda: given(jagged(2, 3, grad=grad)), lambda: given(jagged(1, 4, grad=grad)), probe=False)
 
 
-def test_attention_heads_of_a_jagged_tensor():
-    def f(x, weight):
-        heads = torch.nn.functional.linear(x, weight).unflatten(-1, (2, 2)).transpose(1, 2)
-        return (heads * 2).transpose(1, 2).flatten(-2)
-
-    check(f, lambda: given(jagged(2, 3, grad=True), leaf(4, 2)), probe=False)
+@agrees(lambda: given(jagged(2, 3, grad=True), leaf(4, 2)), probe=False)
+def test_attention_heads_of_a_jagged_tensor(x, weight):
+    heads = torch.nn.functional.linear(x, weight).unflatten(-1, (2, 2)).transpose(1, 2)
+    return (heads * 2).transpose(1, 2).flatten(-2)

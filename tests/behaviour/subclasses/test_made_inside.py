@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
-from tests.behaviour.harness import attempt, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, check, given, leaf, plain, session
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import Tagged, Wraps, two
 
@@ -45,14 +45,12 @@ def test_a_wrapper_made_of_an_alias_of_a_wrapper_that_is_reshaped_in_place(name,
     check(function, lambda: (two(1, 4),))
 
 
-def test_a_wrapper_made_of_a_plain_intermediate_that_is_then_reshaped_in_place():
-    def function(x):
-        y = torch.sin(x)
-        made = Tagged(y, "of it")
-        y.unsqueeze_(0)
-        return made, y
-
-    check(function, lambda: (plain(2, 2),))
+@agrees(lambda: (plain(2, 2),))
+def test_a_wrapper_made_of_a_plain_intermediate_that_is_then_reshaped_in_place(x):
+    y = torch.sin(x)
+    made = Tagged(y, "of it")
+    y.unsqueeze_(0)
+    return made, y
 
 
 @session
@@ -264,21 +262,17 @@ def test_a_wrapper_that_is_only_an_intermediate():
     check(lambda x: FromTwo.apply(Wraps.apply(x) * 3), lambda: given(leaf(3)))
 
 
-def test_a_dispatch_mode_inside_makes_a_wrapper_of_a_factory():
-    def f(x):
-        with TwoTensorMode():
-            y = torch.ones(3, device=x.device)
-        return x * y
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_a_dispatch_mode_inside_makes_a_wrapper_of_a_factory(x):
+    with TwoTensorMode():
+        y = torch.ones(3, device=x.device)
+    return x * y
 
 
-def test_a_wrapper_leaf_made_inside():
-    def f(x):
-        w = TwoTensor(x.detach().clone(), x.detach() + 1).requires_grad_()
-        return x * w, w
-
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(plain(3)))
+def test_a_wrapper_leaf_made_inside(x):
+    w = TwoTensor(x.detach().clone(), x.detach() + 1).requires_grad_()
+    return x * w, w
 
 
 def test_a_wrapper_made_of_an_argument_that_was_reshaped_in_place():

@@ -6,7 +6,18 @@ from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import attempt, attempt_later, check, cotangent, given, leaf, plain, session, to_device
+from tests.behaviour.harness import (
+    agrees,
+    attempt,
+    attempt_later,
+    check,
+    cotangent,
+    given,
+    leaf,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import extra, jagged, quantized, tagged, two
 
@@ -177,12 +188,10 @@ def test_random_numbers_are_written_into_a_wrapper(make):
     check(f, lambda: given(make(3, 4)))
 
 
-def test_unused_random_numbers_like_a_wrapper_are_drawn():
-    def f(x):
-        torch.rand_like(x)
-        return x * 2
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_unused_random_numbers_like_a_wrapper_are_drawn(x):
+    torch.rand_like(x)
+    return x * 2
 
 
 def test_random_numbers_like_a_wrapper_and_like_a_plain_tensor():
@@ -198,13 +207,11 @@ def test_a_generator_argument_fills_a_wrapper(compile):
         yield compiled(x, generator), x, generator.get_state()
 
 
-def test_dropout_of_a_wrapper_in_fork_rng():
-    def f(x):
-        with torch.random.fork_rng(devices=[]):
-            y = torch.nn.functional.dropout(x, 0.5)
-        return y, torch.nn.functional.dropout(x, 0.5)
-
-    check(f, lambda: given(two(4, 4, grad=True)))
+@agrees(lambda: given(two(4, 4, grad=True)))
+def test_dropout_of_a_wrapper_in_fork_rng(x):
+    with torch.random.fork_rng(devices=[]):
+        y = torch.nn.functional.dropout(x, 0.5)
+    return y, torch.nn.functional.dropout(x, 0.5)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -224,14 +231,12 @@ def test_autocast_inside_with_wrappers(make):
     check(f, lambda: given(make(3, 3, grad=True), make(3, 3, seed=1, grad=True)))
 
 
-def test_autocast_inside_of_a_wrapper_and_a_plain_tensor():
-    def f(x, y):
-        with torch.autocast(x.device.type, torch.bfloat16):
-            z = x @ y
-            with torch.autocast(x.device.type, enabled=False):
-                return z, x @ y
-
-    check(f, lambda: given(two(3, 3, grad=True), leaf(3, 3)))
+@agrees(lambda: given(two(3, 3, grad=True), leaf(3, 3)))
+def test_autocast_inside_of_a_wrapper_and_a_plain_tensor(x, y):
+    with torch.autocast(x.device.type, torch.bfloat16):
+        z = x @ y
+        with torch.autocast(x.device.type, enabled=False):
+            return z, x @ y
 
 
 @session
@@ -258,12 +263,10 @@ def test_autocast_around_the_backward_of_wrappers(compile):
     yield x, y, z
 
 
-def test_autocast_inside_with_a_quantized_weight():
-    def f(x, weight):
-        with torch.autocast(x.device.type, torch.bfloat16):
-            return torch.nn.functional.linear(x, weight)
-
-    check(f, lambda: given(leaf(2, 3), quantized(4, 3)), backward=None)
+@agrees(lambda: given(leaf(2, 3), quantized(4, 3)), backward=None)
+def test_autocast_inside_with_a_quantized_weight(x, weight):
+    with torch.autocast(x.device.type, torch.bfloat16):
+        return torch.nn.functional.linear(x, weight)
 
 
 @every_class

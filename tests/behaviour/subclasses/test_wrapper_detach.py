@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, cotangent, session
+from tests.behaviour.harness import agrees, attempt_later, check_session, cotangent, session
 from tests.behaviour.subclasses.common import every_class, with_its_view
 from tests.behaviour.wrappers import two
 
@@ -160,14 +160,12 @@ def test_a_view_of_a_view_of_a_wrapper_that_is_written_and_detached_in_place(com
     yield held_values(more), held_values(x)
 
 
-def test_a_wrapper_leaf_is_detached_in_place_and_requires_grad_again():
-    def function(x):
-        before = x * 2
-        x.detach_()
-        x.requires_grad_()
-        return before, x, x * 3
-
-    check(function, lambda: (two(2, 2, grad=True),))
+@agrees(lambda: (two(2, 2, grad=True),))
+def test_a_wrapper_leaf_is_detached_in_place_and_requires_grad_again(x):
+    before = x * 2
+    x.detach_()
+    x.requires_grad_()
+    return before, x, x * 3
 
 
 @session

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.behaviour.harness import (
+    agrees,
     attempt,
     attempt_later,
     backward,
@@ -66,23 +67,19 @@ def test_a_hook_inside_on_a_view_of_which_another_view_is_made(make):
     check(f, lambda: given(make(2, 2, grad=True)))
 
 
-def test_a_hook_inside_uses_a_tensor_of_the_function():
-    def f(x):
-        y = x * 2
-        z = y.sin()
-        y.register_hook(lambda g: g * y)
-        return z
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_a_hook_inside_uses_a_tensor_of_the_function(x):
+    y = x * 2
+    z = y.sin()
+    y.register_hook(lambda g: g * y)
+    return z
 
 
-def test_a_hook_inside_is_registered_by_keyword():
-    def f(x):
-        y = x * 2
-        y.register_hook(hook=lambda g: g * 3)
-        return y
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_a_hook_inside_is_registered_by_keyword(x):
+    y = x * 2
+    y.register_hook(hook=lambda g: g * 3)
+    return y
 
 
 def test_a_post_accumulate_hook_is_registered_inside_on_a_wrapper():
@@ -96,14 +93,12 @@ def test_a_post_accumulate_hook_is_registered_inside_on_a_wrapper():
     check(f, lambda: given(two(3, grad=True)))
 
 
-def test_a_hook_inside_is_removed_by_the_function():
-    def f(x):
-        handle = x.register_hook(lambda g: g * 3)
-        y = x * 2
-        handle.remove()
-        return y
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_a_hook_inside_is_removed_by_the_function(x):
+    handle = x.register_hook(lambda g: g * 3)
+    y = x * 2
+    handle.remove()
+    return y
 
 
 @session
@@ -135,29 +130,23 @@ def test_the_grad_of_a_wrapper_argument_is_read_inside(compile, make):
         yield x, y
 
 
-def test_the_grad_of_a_wrapper_argument_is_assigned_inside():
-    def f(x):
-        x.grad = x.detach() * 3
-        return x * 2
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_the_grad_of_a_wrapper_argument_is_assigned_inside(x):
+    x.grad = x.detach() * 3
+    return x * 2
 
 
-def test_a_backward_inside_to_a_wrapper():
-    def f(x):
-        (x * x).backward(cotangent(x))
-        return x * 2
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_a_backward_inside_to_a_wrapper(x):
+    (x * x).backward(cotangent(x))
+    return x * 2
 
 
-def test_autograd_grad_inside_of_a_wrapper():
-    def f(x):
-        y = x * x
-        (g,) = torch.autograd.grad(y, x, cotangent(y), create_graph=True)
-        return g * x
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_autograd_grad_inside_of_a_wrapper(x):
+    y = x * x
+    (g,) = torch.autograd.grad(y, x, cotangent(y), create_graph=True)
+    return g * x
 
 
 @session

@@ -4,7 +4,18 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Flat
-from tests.behaviour.harness import Raised, attempt_later, check, cotangent, given, leaf, plain, session, to_device
+from tests.behaviour.harness import (
+    Raised,
+    agrees,
+    attempt_later,
+    check,
+    cotangent,
+    given,
+    leaf,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two
 
@@ -31,16 +42,13 @@ def test_views_made_before_and_after_set_of_a_wrapper(compile, grad):
         yield leaf_
 
 
-def test_a_plain_view_is_written_in_a_function_that_returns_a_wrapper_view():
+@agrees(lambda: given(plain(4)), lambda: given(leaf(4) * 2))
+def test_a_plain_view_is_written_in_a_function_that_returns_a_wrapper_view(x):
     """To find out how it was made costs no memory, and leaves nothing in the graph."""
-
-    def f(x):
-        view = x[1:]
-        batch = two(3).view(3, 1)
-        view.fill_(3)
-        return view[:1], batch
-
-    check(f, lambda: given(plain(4)), lambda: given(leaf(4) * 2))
+    view = x[1:]
+    batch = two(3).view(3, 1)
+    view.fill_(3)
+    return view[:1], batch
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -89,45 +97,37 @@ def test_a_detached_alias_of_a_wrapper_that_is_then_written(make):
     check(f, lambda: given(make(3)))
 
 
-def test_a_detached_alias_made_under_no_grad_of_a_leaf_that_is_then_written():
-    def f(x):
-        with torch.no_grad():
-            alias = x.detach()
-            x.zero_()
-        return alias
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_a_detached_alias_made_under_no_grad_of_a_leaf_that_is_then_written(x):
+    with torch.no_grad():
+        alias = x.detach()
+        x.zero_()
+    return alias
 
 
-def test_views_made_under_no_grad_before_and_after_a_write_under_no_grad():
-    def f(x):
-        with torch.no_grad():
-            first = x.view(-1)
-            x.mul_(2)
-            second = x.view(-1)
-        return first, second
-
-    check(f, lambda: given(two(3, 2, grad=True)), backward=None, probe=False)
+@agrees(lambda: given(two(3, 2, grad=True)), backward=None, probe=False)
+def test_views_made_under_no_grad_before_and_after_a_write_under_no_grad(x):
+    with torch.no_grad():
+        first = x.view(-1)
+        x.mul_(2)
+        second = x.view(-1)
+    return first, second
 
 
-def test_a_view_of_a_split_part_that_is_then_written_under_no_grad():
-    def f(x):
-        first, second = x.split(1)
-        part = first.select(0, 0)
-        with torch.no_grad():
-            first.mul_(2)
-        return first, part, second
-
-    check(f, lambda: given(two(2, 2, grad=True)), backward=None, probe=False)
+@agrees(lambda: given(two(2, 2, grad=True)), backward=None, probe=False)
+def test_a_view_of_a_split_part_that_is_then_written_under_no_grad(x):
+    first, second = x.split(1)
+    part = first.select(0, 0)
+    with torch.no_grad():
+        first.mul_(2)
+    return first, part, second
 
 
-def test_a_view_made_under_no_grad_of_an_intermediate():
-    def f(x):
-        y = x * 2
-        with torch.no_grad():
-            return y.t()
-
-    check(f, lambda: given(two(3, 2, grad=True)), backward=None)
+@agrees(lambda: given(two(3, 2, grad=True)), backward=None)
+def test_a_view_made_under_no_grad_of_an_intermediate(x):
+    y = x * 2
+    with torch.no_grad():
+        return y.t()
 
 
 @session
@@ -251,41 +251,33 @@ def test_multi_output_views_of_a_wrapper_argument():
     check(lambda x: x.split(2), lambda: given(two(4, grad=True)))
 
 
-def test_a_wrapper_intermediate_and_its_views_are_returned():
-    def f(x):
-        y = x * 2
-        return y, y.view(-1), y[0]
-
-    check(f, lambda: given(two(3, 2, grad=True)))
+@agrees(lambda: given(two(3, 2, grad=True)))
+def test_a_wrapper_intermediate_and_its_views_are_returned(x):
+    y = x * 2
+    return y, y.view(-1), y[0]
 
 
-def test_views_of_a_wrapper_intermediate_that_is_not_returned():
-    def f(x):
-        y = x * 2
-        return y.view(-1), y[0]
-
-    check(f, lambda: given(two(3, 2, grad=True)))
+@agrees(lambda: given(two(3, 2, grad=True)))
+def test_views_of_a_wrapper_intermediate_that_is_not_returned(x):
+    y = x * 2
+    return y.view(-1), y[0]
 
 
 def test_a_detached_alias_of_a_wrapper_argument():
     check(lambda x: x.detach(), lambda: given(two(3, grad=True)))
 
 
-def test_a_view_of_a_wrapper_leaf_made_under_no_grad():
-    def f(x):
-        with torch.no_grad():
-            return x.view(-1)
-
-    check(f, lambda: given(two(3, 2, grad=True)), backward=None)
+@agrees(lambda: given(two(3, 2, grad=True)), backward=None)
+def test_a_view_of_a_wrapper_leaf_made_under_no_grad(x):
+    with torch.no_grad():
+        return x.view(-1)
 
 
-def test_views_made_before_and_after_a_wrapper_argument_is_written():
-    def f(x, w):
-        y = x.view(-1)
-        x.mul_(w)
-        return y, x[0]
-
-    check(f, lambda: given(two(3, 2), two(3, 2, seed=1, grad=True)))
+@agrees(lambda: given(two(3, 2), two(3, 2, seed=1, grad=True)))
+def test_views_made_before_and_after_a_wrapper_argument_is_written(x, w):
+    y = x.view(-1)
+    x.mul_(w)
+    return y, x[0]
 
 
 @session

@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, plain, session, to_device
+from tests.behaviour.harness import (
+    agrees,
+    attempt_later,
+    check,
+    check_session,
+    cotangent,
+    given,
+    plain,
+    session,
+    to_device,
+)
 from tests.behaviour.shared import _transposed_under_no_grad, quietly, written_at_once
 from tests.behaviour.subclasses.common import every_class, with_its_view
 from tests.behaviour.wrappers import Tagged, tagged, two
@@ -294,37 +304,31 @@ def test_a_part_of_a_wrapper_argument_is_reshaped(make):
     check(f, lambda: given(make(3, 2)))
 
 
-def test_a_view_made_under_no_grad_is_reshaped():
-    def f(x):
-        with torch.no_grad():
-            v = x[None]
-        v.unsqueeze_(3)
-        return v
-
-    check(f, lambda: given(two(3, 2)), backward=None)
+@agrees(lambda: given(two(3, 2)), backward=None)
+def test_a_view_made_under_no_grad_is_reshaped(x):
+    with torch.no_grad():
+        v = x[None]
+    v.unsqueeze_(3)
+    return v
 
 
-def test_views_of_a_view_made_before_and_after_it_is_reshaped():
-    def f(x):
-        alias = x.detach()
-        v = alias[1:]
-        before = v.mT
-        v.unsqueeze_(0)
-        after = v[0]
-        v.squeeze_(0).t_()
-        return before, after, v, alias
-
-    check(f, lambda: given(two(3, 2)))
+@agrees(lambda: given(two(3, 2)))
+def test_views_of_a_view_made_before_and_after_it_is_reshaped(x):
+    alias = x.detach()
+    v = alias[1:]
+    before = v.mT
+    v.unsqueeze_(0)
+    after = v[0]
+    v.squeeze_(0).t_()
+    return before, after, v, alias
 
 
-def test_a_view_is_changed_by_as_strided_and_then_written():
-    def f(x):
-        v = x[0]
-        v.as_strided_((2,), (1,), 1)
-        v.mul_(-1)
-        return v
-
-    check(f, lambda: given(two(4)))
+@agrees(lambda: given(two(4)))
+def test_a_view_is_changed_by_as_strided_and_then_written(x):
+    v = x[0]
+    v.as_strided_((2,), (1,), 1)
+    v.mul_(-1)
+    return v
 
 
 @session

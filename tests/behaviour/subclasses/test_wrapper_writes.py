@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, cotangent, given, leaf, plain, session
 from tests.behaviour.shared import written_at_once
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two
@@ -93,14 +93,12 @@ def test_a_foreach_write_to_a_view_passed_with_its_base_keeps_its_history(compil
     yield leaf_, x, v, y
 
 
-def test_a_foreach_write_to_a_wrapper_and_a_plain_view():
-    def f(x, p):
-        y = p * p
-        v = y.view(-1)
-        torch._foreach_zero_([x, v])
-        return x, y, v
-
-    check(f, lambda: given(two(3), leaf(3)), probe=False)
+@agrees(lambda: given(two(3), leaf(3)), probe=False)
+def test_a_foreach_write_to_a_wrapper_and_a_plain_view(x, p):
+    y = p * p
+    v = y.view(-1)
+    torch._foreach_zero_([x, v])
+    return x, y, v
 
 
 def test_an_integer_wrapper_is_written_from_one_that_requires_grad():
@@ -158,52 +156,42 @@ def test_a_wrapper_with_a_history_is_written_through_a_view(compile):
     yield leaf_, x, y
 
 
-def test_a_wrapper_argument_begins_to_require_grad_by_a_write():
-    def f(x, y):
-        x.mul_(y)
-        return x + 1
-
-    check(f, lambda: given(two(3), two(3, seed=2, grad=True)))
+@agrees(lambda: given(two(3), two(3, seed=2, grad=True)))
+def test_a_wrapper_argument_begins_to_require_grad_by_a_write(x, y):
+    x.mul_(y)
+    return x + 1
 
 
-def test_requires_grad_of_a_wrapper_argument():
-    def f(x):
-        x.requires_grad_()
-        return x * x
-
-    check(f, lambda: given(two(3)))
+@agrees(lambda: given(two(3)))
+def test_requires_grad_of_a_wrapper_argument(x):
+    x.requires_grad_()
+    return x * x
 
 
-def test_a_wrapper_leaf_is_written_under_no_grad():
-    def f(x):
-        with torch.no_grad():
-            x.mul_(2)
-        return x * x
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_a_wrapper_leaf_is_written_under_no_grad(x):
+    with torch.no_grad():
+        x.mul_(2)
+    return x * x
 
 
 def test_a_write_to_a_wrapper_leaf_raises_as_in_eager():
     check(lambda x: x.mul_(2), lambda: given(two(3, grad=True)))
 
 
-def test_a_wrapper_argument_is_written_through_detach():
-    def f(x):
-        y = x * 1
-        x.detach().add_(1)
-        return y * 2, x * 3
-
-    check(f, lambda: given(two(3, grad=True)))
+@agrees(lambda: given(two(3, grad=True)))
+def test_a_wrapper_argument_is_written_through_detach(x):
+    y = x * 1
+    x.detach().add_(1)
+    return y * 2, x * 3
 
 
-def test_a_saved_wrapper_is_written_under_no_grad():
-    def f(x, y):
-        z = x.exp() * y
-        with torch.no_grad():
-            y.add_(1)
-        return z
-
-    check(f, lambda: given(plain(3), two(3)))
+@agrees(lambda: given(plain(3), two(3)))
+def test_a_saved_wrapper_is_written_under_no_grad(x, y):
+    z = x.exp() * y
+    with torch.no_grad():
+        y.add_(1)
+    return z
 
 
 def test_the_caller_writes_a_saved_wrapper_argument():
@@ -231,22 +219,18 @@ def test_the_caller_writes_what_was_saved_between_two_derivatives(compile, make,
     yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
 
 
-def test_a_saved_wrapper_is_written_inside():
-    def f(x, y):
-        z = x * y
-        y.add_(1)
-        return z
-
-    check(f, lambda: given(two(3, grad=True), two(3, seed=1)))
+@agrees(lambda: given(two(3, grad=True), two(3, seed=1)))
+def test_a_saved_wrapper_is_written_inside(x, y):
+    z = x * y
+    y.add_(1)
+    return z
 
 
-def test_a_plain_argument_is_written_from_an_inner_tensor():
-    def f(x, y):
-        with torch.no_grad():
-            x.copy_(y.a)
-        return x * 2
-
-    check(f, lambda: given(plain(3), two(3, seed=1)))
+@agrees(lambda: given(plain(3), two(3, seed=1)))
+def test_a_plain_argument_is_written_from_an_inner_tensor(x, y):
+    with torch.no_grad():
+        x.copy_(y.a)
+    return x * 2
 
 
 @pytest.mark.parametrize(
