@@ -15,14 +15,8 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
-from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.printers import PythonPrinter
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from aotcheck._torch2.backward import (
     freed_error,
@@ -36,6 +30,23 @@ from aotcheck._torch2.backward import (
     wants_all,
 )
 from aotcheck._torch2.dispatch import meta_kernels
+from aotcheck._torch2.sizes import (
+    GuardOnDataDependentSymNode,
+    PythonPrinter,
+    ShapeEnv,
+    evaluated,
+    expression_of,
+    guards_of,
+    learnt,
+    new_number,
+    new_symbol,
+    python_dispatcher,
+    range_of,
+    simplified,
+    symbol_named,
+    symbolic_int,
+    unbacked_int,
+)
 
 __all__ = [
     "ITS_BASE",
@@ -82,6 +93,7 @@ __all__ = [
     "learnt",
     "make_subclass",
     "meta_kernels",
+    "new_number",
     "new_symbol",
     "one_level",
     "op_name",
@@ -244,76 +256,6 @@ def one_level(x: Any) -> tuple[list[Any], Any]:
     """The children of a tree node, and what builds it again of those."""
     children, spec = pytree.tree_flatten(x, is_leaf=lambda y: y is not x)
     return children, spec
-
-
-# -- sizes
-
-
-def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:
-    """A symbol that is ``value`` in this call, and the SymInt of it."""
-    source = ConstantSource(name)
-    symbol = env.create_symbol(value, source, dynamic_dim=DimDynamic.DYNAMIC)
-    return symbol, env.create_symintnode(symbol, hint=value, source=source)
-
-
-def unbacked_int(env: ShapeEnv, is_size: bool) -> Any:
-    """A SymInt of which nothing is known, as data decide it; but that a size is no less than zero."""
-    made = env.create_unbacked_symint()
-    if is_size:
-        torch._check(made >= 0)
-    return made
-
-
-def symbol_named(env: ShapeEnv, name: str) -> Any:
-    """The env's symbol of that name."""
-    return next(symbol for symbol in env.var_to_range if str(symbol) == name)
-
-
-def symbolic_int(env: ShapeEnv, expression: Any) -> Any:
-    """The SymInt of an expression over the env's symbols, or the int that it is known to be."""
-    if expression.is_Integer:
-        return int(expression)
-    backed = not any(env.is_unbacked_symint(symbol) for symbol in expression.free_symbols)
-    hint = env.size_hint(expression) if backed else None
-    return env.create_symintnode(expression, hint=None if hint is None else int(hint))
-
-
-def range_of(env: ShapeEnv, name: str) -> tuple[int, int | None]:
-    """The least and the greatest value that the env knows a symbol to have; None for no greatest."""
-    found = next(bounds for symbol, bounds in env.var_to_range.items() if str(symbol) == name)
-    return int(found.lower), int(found.upper) if found.upper.is_Integer else None
-
-
-def simplified(env: ShapeEnv, expression: Any) -> Any:
-    """An expression with what the env has learnt of its symbols applied; an int if that tells its value."""
-    found = env.replace(expression)
-    return int(found) if found.is_Integer else found
-
-
-def learnt(env: ShapeEnv) -> int:
-    """How many symbols the env has learnt to equal something."""
-    return len(env.replacements)
-
-
-def guards_of(env: ShapeEnv) -> list[Any]:
-    """What the env has been told of its symbols, as expressions."""
-    return [guard.expr for guard in env.guards]
-
-
-def python_dispatcher() -> contextlib.AbstractContextManager[Any]:
-    """Inside, kernels of torch's that are written in Python take part: those for sizes that are symbols."""
-    return enable_python_dispatcher()
-
-
-def evaluated(expression: Any, values: dict[Any, Any]) -> Any:
-    """What an expression gives for values of its symbols, which may be FX proxies."""
-    return sympy_interp(PythonReferenceAnalysis, values, expression)
-
-
-def expression_of(x: Any) -> Any:
-    """The int that a SymInt, SymFloat or SymBool is known to be, or its expression, what is known by now applied."""
-    known = x.node.maybe_as_int() if type(x) is torch.SymInt else None
-    return x.node.expr if known is None else known
 
 
 # -- storages

@@ -14,12 +14,12 @@ from aotcheck.autograd2.config import config, count
 from aotcheck.autograd2.errors import GraphFailedError, InternalError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import Fast, fast_check
-from aotcheck.autograd2.frontend.guards import Key, differing_dimensions, every_dimension, key_of
+from aotcheck.autograd2.frontend.guards import Key, differing, every_size, key_of
+from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
 from aotcheck.autograd2.specialize import Specialization, specialize
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import UserError
-from aotcheck.autograd2.trace.symbols import Dynamic
 
 __all__ = ["Compiled", "aot_function", "aot_module", "compiled_function", "compiled_module"]
 
@@ -30,8 +30,8 @@ class Compiled:
     """A function with its specializations.
 
     Args:
-        dynamic: whether sizes are symbols: True of all inputs but parameters, False of none, None of those
-            dimensions that were met with another size before.
+        dynamic: whether numbers are symbols: True all sizes of inputs but parameters; False none; True and None those
+            numbers of tensors and of Python that were met with another value before.
     """
 
     def __init__(self, fn: Callable[..., Any], compilers: Compilers, dynamic: bool | None = None) -> None:
@@ -101,8 +101,8 @@ class Compiled:
         key = key_of(bound, self.gradients)
         found = self.known.get(key)
         if found is None and (symbolic := self.symbolic.get(key[0])):
-            tensors = [t for _, t in bound.tensors]
-            found = next((s for s in symbolic if s.fits is not None and s.fits(tensors)), None)
+            tensors, numbers = [t for _, t in bound.tensors], key[1][1]
+            found = next((s for s in symbolic if s.fits is not None and s.fits(tensors, numbers)), None)
         return found
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Bound:
@@ -134,15 +134,14 @@ class Compiled:
         return made, bound
 
     def _dynamic(self, bound: Bound) -> Dynamic:
-        """Which dimensions are symbols in the next specialization."""
-        tensors = [t for _, t in bound.tensors]
-        if self.dynamic is not None:
-            return every_dimension(tensors) if self.dynamic else frozenset()
-        kind, numbers = key_of(bound, self.gradients)
-        before = self.met.get(kind)
-        if before is None:
+        """Which numbers are symbols in the next specialization."""
+        if self.dynamic is False:
             return frozenset()
-        return before[1] | differing_dimensions(tensors, numbers, before[0])
+        tensors = [t for _, t in bound.tensors]
+        kind, numbers = key_of(bound, self.gradients)
+        sizes: Dynamic = every_size(tensors) if self.dynamic else frozenset()
+        before = self.met.get(kind)
+        return sizes if before is None else sizes | before[1] | differing(tensors, numbers, before[0])
 
     def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException | None) -> Any:
         """What the original does on the real inputs, as the function raised while it was traced, or its graph did.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from aotcheck.autograd2.config import count
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.ir.number import Dynamic, Of
 from aotcheck.autograd2.ir.signature import BaseOf, Signature
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
 from aotcheck.autograd2.joint.regions import Region, regions
@@ -26,7 +27,6 @@ from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, e
 from aotcheck.autograd2.runtime.function import Runner
 from aotcheck.autograd2.trace.replica import disarm, rearm
 from aotcheck.autograd2.trace.run import Needs, Traced, UserError, trace
-from aotcheck.autograd2.trace.symbols import Dynamic
 
 __all__ = ["Specialization", "specialize"]
 
@@ -41,7 +41,7 @@ class Specialization:
         source: its Python code.
         partition: the graphs.
         sources: where inputs are found: a tensor of ``bind``, by position, and whether it is that one's base.
-        fits: of code for sizes that are symbols, whether the tensors of a call fit; None for fixed sizes.
+        fits: of code for numbers that are symbols, whether a call's tensors and Python numbers fit; else None.
         guards: what ``fits`` asks, as Python source over the tensors of ``bind``, ``t0``, ``t1`` …, and symbols.
     """
 
@@ -50,7 +50,7 @@ class Specialization:
     source: str
     partition: Partition
     sources: tuple[tuple[int, bool], ...]
-    fits: Callable[[Sequence[Tensor]], bool] | None = None
+    fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None = None
     guards: tuple[str, ...] = ()
 
     def run(self, bound: Bound) -> Any:
@@ -60,7 +60,7 @@ class Specialization:
     def run_on(self, tensors: Sequence[Tensor], bound: Bound) -> Any:
         """The same, where ``bind`` would find these tensors, and all else as in ``bound``."""
         inputs: Sequence[Any] = [_torch.base_of(tensors[k]) if base else tensors[k] for k, base in self.sources]
-        return self.call(inputs, bound.containers, bound.tables)
+        return self.call(inputs, bound.containers, bound.tables, tuple(bound.numbers.values()))
 
 
 def specialize(
@@ -75,7 +75,7 @@ def specialize(
 
     Args:
         bind: finds what the call brings; with gradients of leaves, if told so.
-        dynamic: dimensions that are to be symbols. What cannot be traced so is traced with fixed sizes, counted.
+        dynamic: numbers that are to be symbols. What cannot be traced so is traced with fixed sizes, counted.
 
     Raises:
         UnsupportedError: the function does what is refused.
@@ -160,9 +160,13 @@ def _emit(
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     position = {i.real: k for k, i in enumerate(traced.inputs)}
     tensors = [t for _, t in traced.bound.tensors]
-    reads = {} if symbols is None else {name: (position[tensors[r.tensor]], r.dim) for name, r in symbols.reads.items()}
+    reads = {}
+    for name, r in () if symbols is None else symbols.reads.items():
+        at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
+        reads[name] = at.source("a")
     modes = Modes(*traced.modes, _records_grad(groups, part), bool(traced.tracer.graph.effects))
-    taken = Symbolic(reads, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
+    derived = {} if symbols is None else symbols.derived
+    taken = Symbolic(reads, derived, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
     call, source = emit(analysis.signature, forward, graph_inputs, attachments, modes, taken)
     found = {t: k for k, t in enumerate(tensors)}
     sources = []
@@ -172,7 +176,7 @@ def _emit(
         else:
             sources.append((found[i.real], False))
     fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits()[0], symbols.guards())
-    if fits is not None and not fits(tensors):
+    if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
         raise UnsupportedError("guards that do not hold", "of sizes that are symbols")
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
 

@@ -23,7 +23,7 @@ from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, G
 from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
 
-__all__ = ["Bound", "Itself", "bind"]
+__all__ = ["ARGUMENTS", "Bound", "Itself", "Spot", "bind"]
 
 _OPAQUE = (
     type,
@@ -69,6 +69,12 @@ class Itself:
         return id(self.x)
 
 
+Spot = tuple[Any, ...]
+"""Where a number lies: the position of a table, or ``ARGUMENTS``; the key in it; then indices into tuples."""
+
+ARGUMENTS = -1
+
+
 @dataclass
 class Bound:
     """What a call brings.
@@ -78,6 +84,7 @@ class Bound:
         containers: lists, dicts and objects that were walked, in order; ``names`` has the path of each.
         tables: dicts, lists and cells that hold what was found, in order: what the function may assign.
         key: what must be equal for a call to be of the same kind: types, structure, plain values.
+        numbers: ints and floats that may differ between calls of one kind, by where each lies.
     """
 
     tensors: list[tuple[Descriptor, Tensor]] = field(default_factory=list)
@@ -87,6 +94,7 @@ class Bound:
     position: dict[int, int] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    numbers: dict[Spot, Any] = field(default_factory=dict)
 
     def add_gradients(self) -> None:
         """Gradients of leaves are inputs as well."""
@@ -127,10 +135,10 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     walk = _Walk(bound, lambda path, _: Arg(path))
     bound.key.append(len(args))
     for k, a in enumerate(args):
-        walk.value(a, f"args[{k}]")
+        walk.item(a, f"args[{k}]", (ARGUMENTS, k))
     for name, a in kwargs.items():
         bound.key.append(name)
-        walk.value(a, name)
+        walk.item(a, name, (ARGUMENTS, name))
     return bound
 
 
@@ -145,10 +153,28 @@ class _Walk:
         self.bound = bound
         self.describe = describe
 
+    @property
+    def last(self) -> int:
+        """The position of the table that was found last."""
+        return len(self.bound.tables) - 1
+
     def value(self, x: Any, path: str) -> None:
         """Anything."""
         kind: Any = type(x)
         _walk_of(kind)(self, x, path)
+
+    def item(self, x: Any, path: str, spot: Spot) -> None:
+        """Anything that lies in a place where it can be replaced."""
+        kind, bound = type(x), self.bound
+        if kind is int or (kind is float and x == x and repr(x) != "-0.0"):
+            bound.key.append(kind)
+            bound.numbers[spot] = x
+        elif kind is tuple:
+            bound.key.append((kind, len(x)))
+            for k, v in enumerate(x):
+                self.item(v, f"{path}[{k}]", (*spot, k))
+        else:
+            self.value(x, path)
 
     def state(self, x: Tensor, path: str) -> None:
         """A tensor."""
@@ -176,19 +202,21 @@ class _Walk:
         """A function and those arguments that it has."""
         if self.bound.enter(x, path):
             self.bound.tables.append(Attributes(x, ("args",)))
-            self.value((x.func, x.args, x.keywords), path)
+            self.item(x.args, path, (self.last, "args"))
+            self.value((x.func, x.keywords), path)
 
     def elements(self, x: Any, path: str) -> None:
         """A tuple, or a list, deque or set, which are the caller's own."""
-        bound = self.bound
+        bound, ordered = self.bound, isinstance(x, (list, collections.deque))
         fixed = isinstance(x, (tuple, frozenset))
         if not fixed:
             if not bound.enter(x, path):
                 return
             bound.tables.append(x)
         bound.key.append((type(x), len(x)))
+        table = self.last
         for k, v in enumerate(x):
-            self.value(v, f"{path}[{k}]")
+            self.item(v, f"{path}[{k}]", (table, k)) if ordered else self.value(v, f"{path}[{k}]")
         if type(x) not in _CONTAINERS and not fixed:
             self.attributes(x, path)
 
@@ -202,13 +230,14 @@ class _Walk:
         if not bound.enter(x, path):
             return
         bound.tables.append(x)
+        table = self.last
         bound.key.append((type(x), len(x)))
         for k, v in list(dict.items(x)):
             if isinstance(k, Tensor):
                 bound.tensor(k, self.describe(f"a key of {path}", k))
             else:
                 bound.key.append(k if isinstance(k, PLAIN) else Itself(k))
-            self.value(v, f"{path}[{k!r}]" if not isinstance(k, Tensor) else f"{path}[...]")
+            self.item(v, f"{path}[{k!r}]" if not isinstance(k, Tensor) else f"{path}[...]", (table, k))
         if type(x) not in _CONTAINERS:
             self.attributes(x, path)
 
@@ -219,6 +248,7 @@ class _Walk:
             return
         bound.key.append((type(x), x.training))
         attributes = x.__dict__
+        own = self.last + 1
         bound.tables += (attributes, attributes["_parameters"], attributes["_buffers"], attributes["_modules"])
         for kind, table in ((Param, attributes["_parameters"]), (Buffer, attributes["_buffers"])):
             for name, t in table.items():
@@ -231,7 +261,7 @@ class _Walk:
         for name, v in attributes.items():
             if name not in _MODULE_DICTS and name not in _HOOKS and name != "training":
                 bound.key.append(name)
-                walk.value(v, prefix + name)
+                walk.item(v, prefix + name, (own, name))
         for name, m in attributes["_modules"].items():
             bound.key.append(name)
             if m is not None:
@@ -248,7 +278,8 @@ class _Walk:
         bound.key.append(Itself(x.__code__))
         if x.__defaults__ is not None or x.__kwdefaults__ is not None:
             bound.tables.append(Attributes(x, ("__defaults__", "__kwdefaults__")))
-            self.value((x.__defaults__, x.__kwdefaults__), f"{path}.__defaults__")
+            self.item(x.__defaults__, f"{path}.__defaults__", (self.last, "__defaults__"))
+            self.value(x.__kwdefaults__, f"{path}.__kwdefaults__")
         for name, cell in zip(x.__code__.co_freevars, x.__closure__ or (), strict=True):
             try:
                 content = cell.cell_contents
@@ -256,12 +287,13 @@ class _Walk:
                 bound.key.append("empty")
                 continue
             bound.tables.append(cell)
-            self.value(content, name)
+            self.item(content, name, (self.last, None))
         names = [n for n in _names(x.__code__) if n in x.__globals__ and not isinstance(x.__globals__[n], _OPAQUE)]
         if names:
             bound.tables.append(Globals(x.__globals__, tuple(names)))
+            table = self.last
             for name in names:
-                self.value(x.__globals__[name], name)
+                self.item(x.__globals__[name], name, (table, name))
 
     def object(self, x: Any, path: str) -> None:
         """An object of a class that is not torch's: its attributes."""
@@ -282,11 +314,11 @@ class _Walk:
         tables = [t for t in (_dict_of(x), Attributes(x, slots) if slots else None) if t is not None]
         for table in tables:
             bound.tables.append(table)
-            held = content_of(table)
+            index, held = self.last, content_of(table)
             bound.key.append(len(held))
             for name, v in held.items():
                 bound.key.append(name)
-                self.value(v, f"{path}.{name}")
+                self.item(v, f"{path}.{name}", (index, name))
 
     def opaque(self, x: Any, path: str) -> None:
         """An object that is not looked into: it counts as the same only if it is itself."""

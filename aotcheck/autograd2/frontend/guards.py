@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,11 +11,12 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound, Itself
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
+from aotcheck.autograd2.ir.number import Dynamic, Of, Read
 
-__all__ = ["Key", "differing_dimensions", "every_dimension", "key_of", "words_of"]
+__all__ = ["Key", "differing", "every_size", "key_of", "words_of"]
 
 Key = tuple[tuple[Any, ...], tuple[Any, ...]]
-"""What is never a symbol; and for each tensor its shape, strides, offset and the bytes of its storage."""
+"""What is never a symbol; and numbers: of each tensor its shape, strides, offset, bytes of its storage; of Python."""
 
 
 def key_of(bound: Bound, gradients: bool) -> Key:
@@ -38,23 +40,35 @@ def key_of(bound: Bound, gradients: bool) -> Key:
         parts.append(first)
         if base is not None:
             parts.append((known.get(base), bases.setdefault(base, k)))
-    return tuple(parts), tuple(numbers)
+    return tuple(parts), (tuple(numbers), tuple(bound.numbers.values()))
 
 
-def differing_dimensions(tensors: list[Tensor], numbers: Any, before: Any) -> frozenset[tuple[int, int]]:
-    """Dimensions of tensors, but of parameters, that two calls of one kind have of another size."""
-    found = set()
-    for k, (now, then) in enumerate(zip(numbers, before, strict=True)):
-        if now is not None and then is not None and not isinstance(tensors[k], torch.nn.Parameter):
-            found |= {(k, d) for d, (n, m) in enumerate(zip(now[0], then[0], strict=True)) if n != m}
+def differing(tensors: list[Tensor], now: Any, before: Any) -> Dynamic:
+    """The numbers of tensors, but of parameters, and of Python that two calls of one kind do not have in common."""
+    found = {Read(Of.PLAIN, k) for k, (n, m) in enumerate(zip(now[1], before[1], strict=True)) if n != m}
+    for k, (a, b) in enumerate(zip(now[0], before[0], strict=True)):
+        if a is not None and b is not None and a != b and not isinstance(tensors[k], torch.nn.Parameter):
+            found |= {Read(Of.SIZE, k, d) for d, (n, m) in enumerate(zip(a[0], b[0], strict=True)) if n != m}
+            found |= {Read(Of.STRIDE, k, d) for d, (n, m) in enumerate(zip(a[1], b[1], strict=True)) if n != m}
+            found |= {Read(of, k) for of, i in ((Of.OFFSET, 2), (Of.NBYTES, 3)) if a[i] != b[i]}
     return frozenset(found)
 
 
-def every_dimension(tensors: list[Tensor]) -> frozenset[tuple[int, int]]:
-    """All dimensions of tensors, but of parameters."""
-    return frozenset(
-        (k, d) for k, t in enumerate(tensors) if not isinstance(t, torch.nn.Parameter) for d in range(t.dim())
-    )
+def every_size(tensors: list[Tensor]) -> Dynamic:
+    """All dimensions of tensors, but of parameters, and what is dense because of them."""
+    found = set()
+    for k, t in enumerate(tensors):
+        if t.layout is torch.strided and not isinstance(t, torch.nn.Parameter):
+            found |= {Read(Of.SIZE, k, d) for d in range(t.dim())} | set(_products(k, t))
+    return frozenset(found)
+
+
+def _products(k: int, t: Tensor) -> Iterator[Read]:
+    """Strides of a tensor, and the size of its storage, that are a size times another stride."""
+    products = {n * s for n, s in zip(t.shape, t.stride(), strict=True)}
+    yield from (Read(Of.STRIDE, k, d) for d, s in enumerate(t.stride()) if s in products)
+    if t.untyped_storage().nbytes() in {n * t.itemsize for n in (*products, t.numel())}:
+        yield Read(Of.NBYTES, k)
 
 
 def _hashable(x: Any) -> Any:
@@ -99,6 +113,7 @@ def words_of(bound: Bound, gradients: bool) -> list[str]:
         said += f", on the storage of {owner}" if owner != name else ""
         said += "" if base is None else f", a view of {names.get(base, 'a tensor that is no input')}"
         lines.append(f"{name}: {said}")
-    plain = [repr(x[1]) for x in bound.key if type(x) is tuple and len(x) == 2 and type(x[1]) is x[0]]
+    plain = [repr(x) for x in bound.numbers.values()]
+    plain += [repr(x[1]) for x in bound.key if type(x) is tuple and len(x) == 2 and type(x[1]) is x[0]]
     lines += [f"values: {', '.join(plain)}"] if plain else []
     return [*lines, *(["the .grad of leaves are inputs"] if gradients else [])]

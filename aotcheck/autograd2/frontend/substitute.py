@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.frontend.bind import ARGUMENTS, Bound
 from aotcheck.autograd2.frontend.tables import GONE, content_of, set_content, unchanged
 
-__all__ = ["Change", "changes", "replaced", "substituted"]
+__all__ = ["Change", "arguments", "changes", "replaced", "substituted"]
 
 Change = tuple[int, Any, Any]
 """Which table, the key, and the value that it has now; ``GONE`` if none."""
@@ -45,11 +45,43 @@ def _with_replicas(content: Any, table: Any, replicas: Mapping[Tensor, Tensor]) 
     return [replaced(v, replicas) for v in content]
 
 
+def arguments(
+    bound: Bound, args: Sequence[Any], kwargs: Mapping[str, Any], replicas: Mapping[Tensor, Tensor], symbols: Any
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with replicas for tensors and with ``symbols`` for numbers, by their positions."""
+    given: dict[Any, Any] = {k: replaced(a, replicas) for k, a in (*enumerate(args), *kwargs.items())}
+    _place({ARGUMENTS: given}, bound, symbols)
+    return [given[k] for k in range(len(args))], {name: given[name] for name in kwargs}
+
+
+def _place(contents: Any, bound: Bound, symbols: Mapping[int, Any]) -> None:
+    """Put symbols where numbers lie in those tables."""
+    spots = list(bound.numbers)
+    for k, symbol in symbols.items():
+        table, key, *path = spots[k]
+        if table in contents:
+            whole = contents[table]
+            if isinstance(whole, (dict, list)):
+                whole[key] = _placed(whole[key], path, symbol)
+            else:
+                contents[table] = _placed(whole, path, symbol)
+
+
+def _placed(x: Any, path: Sequence[int], symbol: Any) -> Any:
+    """``x``, a tuple of tuples, with a symbol at that path."""
+    if not path:
+        return symbol
+    return tuple(_placed(v, path[1:], symbol) if k == path[0] else v for k, v in enumerate(x))
+
+
 @contextlib.contextmanager
-def substituted(bound: Bound, replicas: Mapping[Tensor, Tensor]) -> Iterator[list[Any]]:
-    """Inside, tables hold replicas. Gives what each held at first, for ``changes``."""
+def substituted(bound: Bound, replicas: Mapping[Tensor, Tensor], symbols: Mapping[int, Any]) -> Iterator[list[Any]]:
+    """Inside, tables hold replicas and symbols. Gives what each held at first, for ``changes``."""
     before = [content_of(table) for table in bound.tables]
     during = [_with_replicas(content, table, replicas) for content, table in zip(before, bound.tables, strict=True)]
+    contents = dict(enumerate(during))
+    _place(contents, bound, symbols)
+    during = list(contents.values())
     differs = [not unchanged(table, content) for table, content in zip(bound.tables, during, strict=True)]
     try:
         for table, content, other in zip(bound.tables, during, differs, strict=True):

@@ -37,6 +37,9 @@ class _Printer(_torch.PythonPrinter):
     def _print_ToFloat(self, expr: Any) -> str:
         return f"float({self._print(expr.args[0])})"
 
+    def _print_Float(self, expr: Any) -> str:
+        return repr(float(expr))
+
 
 def term(x: Any) -> Any:
     """The term of an int or SymInt, what the trace has learnt applied; anything else as it is."""

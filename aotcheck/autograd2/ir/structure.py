@@ -197,7 +197,7 @@ def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], size
         case Looked(index):
             return looked[index]
         case Sized(number):
-            return eval(text(number), {"math": math}, dict(sizes))
+            return eval(text(number), {"math": math}, sizes)
         case ListOf(kind, items):
             values = [build(item, made, looked, sizes) for item in items]
             return kind(*values) if hasattr(kind, "_fields") else values if kind is list else kind(values)

@@ -13,6 +13,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import GraphFailedError
 from aotcheck.autograd2.frontend.tables import GONE, set_item
 from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.number import Values, lines_of
 from aotcheck.autograd2.ir.signature import (
     After,
     Alias,
@@ -37,8 +38,8 @@ from aotcheck.autograd2.runtime.function import Runner, attach, stand_in, watch
 
 __all__ = ["Attachment", "Call", "emit"]
 
-Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any]], Any]
-"""Takes the inputs in order, the containers of the call and its tables; returns the call's result."""
+Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
+"""Takes the inputs in order, the containers of the call, its tables and its numbers; returns the call's result."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,14 @@ class Symbolic:
     """Where the values of symbols come from.
 
     Args:
-        reads: of which input, and which dimension, each symbol is the size.
+        reads: the source that reads each symbol.
+        derived: floats that are computed from these, by name, as source.
         taken: those of which the graph takes the values, in order.
         defined: those whose values the graph returns last.
     """
 
-    reads: Mapping[str, tuple[int, int]]
+    reads: Mapping[str, str]
+    derived: Mapping[str, str]
     taken: tuple[str, ...]
     defined: tuple[str, ...]
 
@@ -129,18 +132,21 @@ def emit(
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
+        "Values": Values,
         "autocast_off": _torch.autocast_off,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
-    s.add("def call(inputs, looked, tables):", 0)
+    s.add("def call(inputs, looked, tables, n):", 0)
     if count:
         s.add(f"({', '.join(f'a{k}' for k in range(count))},) = inputs")
+    for name, read in symbolic.reads.items():
+        s.add(f"{name} = {read}")
+    known = f"{{{', '.join(f'{name!r}: {name}' for name in symbolic.reads)}}}"
+    s.add(f"sizes = Values({known}, {s.bind('derived', symbolic.derived)})" if symbolic.derived else f"sizes = {known}")
+    first = len(s.lines)
     for m in effects.moved:
         if m.requires_grad:
             s.add(_in_place(f"a{m.input}.requires_grad_()", signature, m.input, modes))
-    for name, (k, d) in symbolic.reads.items():
-        s.add(f"{name} = a{k}.size({d})")
-    s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in symbolic.reads)}}}")
     grad = modes.grad
     inside = modes.inference and not attachments
     detached = ".detach()" if grad and modes.records_grad else ""
@@ -185,6 +191,10 @@ def emit(
     if effects.grad_mode is not None:
         s.add(f"set_grad({effects.grad_mode})")
     s.add(f"return {_built(s, signature.output, made)}")
+    if derived := lines_of(symbolic.derived, "\n".join(s.lines)):
+        computed = [f"        {line}" for line in derived]
+        failed = ["    except ArithmeticError as error:", "        raise GraphFailedError from error"]
+        s.lines[first:first] = ["    try:", *computed, *failed]
     source = "\n".join(s.lines) + "\n"
     exec(compile(source, "<aotcheck call>", "exec"), s.names)
     call: Call = s.names["call"]

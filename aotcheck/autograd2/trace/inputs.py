@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 from dataclasses import dataclass
 from typing import Any
@@ -92,8 +91,10 @@ class _Maker:
     def __init__(self, tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]]) -> None:
         self.tracer = tracer
         self.position = {t: k for k, (_, t) in enumerate(tensors)}
-        storages = [_torch.storage_address(_torch.storage_of(t)) for _, t in tensors if t.layout is torch.strided]
-        self.shared = collections.Counter(storages)
+        self.members: dict[int, list[tuple[int, Tensor]]] = {}
+        for k, (_, t) in enumerate(tensors):
+            if t.layout is torch.strided:
+                self.members.setdefault(_torch.storage_address(_torch.storage_of(t)), []).append((k, t))
         self.storages: dict[int, torch.UntypedStorage] = {}
 
     def plain(self, real: Tensor) -> Replica:
@@ -106,20 +107,22 @@ class _Maker:
         return replica
 
     def _symbolic(self, real: Tensor, position: int) -> Tensor | None:
-        """A tensor whose sizes are symbols, if it has memory of its own that it fills."""
+        """A tensor some numbers of which are symbols, or those of another on its storage."""
         symbols = self.tracer.symbols
         if symbols is None:
             return None
-        lies = geometry_of(real)
-        whole = lies.dense_order is not None and not lies.offset and not (lies.conj or lies.neg)
-        alone = self.shared[_torch.storage_address(_torch.storage_of(real))] == 1
-        fills = _torch.storage_of(real).nbytes() == real.numel() * real.itemsize
-        if not (whole and alone and fills and any((position, d) in symbols.dynamic for d in range(real.dim()))):
+        address = _torch.storage_address(_torch.storage_of(real))
+        members = self.members.get(address, [])
+        if position < 0 or not any(symbols.varies(k) for k, _ in members):
             symbols.fixed(position, real)
             return None
-        sizes = symbols.sizes(position, real)
-        strides = symbols.strides(position, real, sizes)
-        return torch.empty_strided(sizes, strides, dtype=real.dtype, device=_torch.META)
+        shape, stride, offset = symbols.lies(position, real)
+        known = self.storages.get(address)
+        if known is None:
+            nbytes = symbols.nbytes(real, members, (shape, stride, offset))
+            whole = torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
+            known = self.storages[address] = _torch.storage_of(whole)
+        return self._on(known, real, offset, shape, stride)
 
     def _elem(self, real: Tensor) -> Tensor:
         source = _torch.storage_of(real)
@@ -135,10 +138,15 @@ class _Maker:
         if known is None:
             whole = torch.empty(source.nbytes(), dtype=torch.uint8, device=_torch.META)
             known = self.storages[address] = _torch.storage_of(whole)
-        elem = torch.empty(0, dtype=real.dtype, device=_torch.META)
-        _torch.set_geometry(elem, known, real.storage_offset(), real.shape, real.stride())
+        elem = self._on(known, real, real.storage_offset(), real.shape, real.stride())
         if known.nbytes() != source.nbytes():
             known.resize_(source.nbytes())
+        return elem
+
+    def _on(self, storage: torch.UntypedStorage, real: Tensor, offset: Any, shape: Any, stride: Any) -> Tensor:
+        """A tensor that lies so on a storage, with the bits of ``real``."""
+        elem = torch.empty(0, dtype=real.dtype, device=_torch.META)
+        _torch.set_geometry(elem, storage, offset, shape, stride)
         with torch.no_grad():
             elem = torch.ops.aten._conj.default(elem) if real.is_conj() else elem
             return torch.ops.aten._neg_view.default(elem) if real.is_neg() else elem

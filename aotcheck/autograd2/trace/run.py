@@ -13,12 +13,13 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.frontend.substitute import Change, changes, replaced, substituted
+from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
+from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.trace.functions import WithoutLooking
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
 from aotcheck.autograd2.trace.mode import Tracer
-from aotcheck.autograd2.trace.symbols import Dynamic, Symbols
+from aotcheck.autograd2.trace.symbols import Symbols
 
 __all__ = ["Needs", "Traced", "UserError", "trace"]
 
@@ -30,7 +31,7 @@ class Needs:
     Args:
         bases: views among the inputs are made from their bases inside.
         gradients: ``.grad`` of the inputs are inputs as well.
-        dynamic: dimensions of inputs that are symbols.
+        dynamic: numbers of the call that are symbols.
         symbols: data decide some sizes, for which there must be symbols.
     """
 
@@ -99,14 +100,14 @@ def trace(
         for _, t in bound.tensors:
             if t.requires_grad and t.is_leaf and t.grad is not None:
                 replicas[t].grad = replicas[t.grad]
+    symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
-    with substituted(bound, replicas) as during, _global_state(), _torch.single_threaded_backward():
+    with substituted(bound, replicas, symbols) as during, _global_state(), _torch.single_threaded_backward():
         try:
             with _torch.compiling(), WithoutLooking(), tracer:
-                result = fn(
-                    *[replaced(a, replicas) for a in args], **{k: replaced(a, replicas) for k, a in kwargs.items()}
-                )
+                given, named = arguments(bound, args, kwargs, replicas, symbols)
+                result = fn(*given, **named)
                 after = torch.is_grad_enabled()
         except Exception as error:
             wanted = replace(

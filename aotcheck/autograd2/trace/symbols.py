@@ -7,6 +7,8 @@ Nothing here adds a guard: guards come from questions that the program, or torch
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,20 +18,12 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.number import Dynamic, Of, Read, lines_of
 from aotcheck.autograd2.ir.size import Size, term, text
 
-__all__ = ["Dynamic", "Read", "Symbols"]
+__all__ = ["Symbols"]
 
-Dynamic = frozenset[tuple[int, int]]
-"""Dimensions that are symbols: of which tensor that ``bind`` found, by position, and which dimension."""
-
-
-@dataclass(frozen=True)
-class Read:
-    """Where a symbol is read in a call: the size of a dimension of a tensor."""
-
-    tensor: int
-    dim: int
+_LARGEST = 1 << 62
 
 
 @dataclass
@@ -37,16 +31,34 @@ class Symbols:
     """The symbols of one trace.
 
     Attributes:
-        dynamic: which dimensions have one.
+        dynamic: which numbers have one.
         env: torch's; it keeps the guards.
         reads: where each symbol is read, by its name.
+        derived: floats that are computed from others, by name, as Python source.
         checks: what must hold of a call beside the env's guards, as Python source over ``t0``, ``t1`` … and symbols.
     """
 
     dynamic: Dynamic
     env: Any = field(default_factory=lambda: _torch.ShapeEnv(duck_shape=False))
     reads: dict[str, Read] = field(default_factory=dict)
+    derived: dict[str, str] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
+
+    def plain(self, numbers: Sequence[Any]) -> dict[int, Any]:
+        """For Python numbers of a call, by position, what stands for them where that is a symbol."""
+        made: dict[int, Any] = {}
+        first = 0
+        for k in sorted(r.position for r in self.dynamic if r.of is Of.PLAIN):
+            if abs(numbers[k]) < _LARGEST:
+                made[k] = self._new(numbers[k], Read(Of.PLAIN, k))
+                self._fixed_numbers(numbers, first, k)
+                first = k + 1
+        self._fixed_numbers(numbers, first, len(numbers))
+        return made
+
+    def _fixed_numbers(self, numbers: Sequence[Any], first: int, end: int) -> None:
+        if first < end:
+            self.checks.append(f"n[{first}:{end}] == {tuple(numbers[first:end])!r}")
 
     def fixed(self, position: int, t: Tensor) -> None:
         """A tensor no number of which is a symbol."""
@@ -60,35 +72,65 @@ class Symbols:
                 bytes_,
             ]
 
-    def sizes(self, position: int, t: Tensor) -> list[Any]:
-        """The shape of a replica of ``t``."""
-        made: list[Any] = []
-        self.checks.append(f"t{position}.storage_offset() == 0")
-        self.checks.append(f"t{position}.untyped_storage().nbytes() == t{position}.numel() * {t.itemsize}")
-        for d, n in enumerate(t.shape):
-            if (position, d) in self.dynamic and n > 1:
-                made.append(self._new(n, Read(position, d)))
-            else:
-                self.checks.append(f"t{position}.size({d}) == {n}")
-                made.append(n)
-        return made
+    def varies(self, position: int) -> bool:
+        """Whether a number of a tensor is a symbol."""
+        return any(r.position == position and r.of is not Of.PLAIN for r in self.dynamic)
 
-    def strides(self, position: int, t: Tensor, sizes: Sequence[Any]) -> list[Any]:
-        """The strides: of a dense dimension an expression of sizes, others as they are."""
-        made: list[Any] = [None] * t.dim()
+    def lies(self, position: int, t: Tensor) -> tuple[list[Any], list[Any], Any]:
+        """The shape, the strides and the offset of a replica of ``t``.
+
+        A stride that varies, and is that of a dense dimension or a size times another stride, is that product.
+        """
+        shape = [self._number(Read(Of.SIZE, position, d), n) for d, n in enumerate(t.shape)]
+        stride: list[Any] = [None] * t.dim()
         expected: Any = 1
-        for d in sorted(range(t.dim()), key=lambda d: (t.stride(d), -d)):
-            hint = expected if type(expected) is int else expected.node.hint
-            made[d] = expected if t.stride(d) == hint else t.stride(d)
-            if t.size(d) != 1:
-                self.checks.append(f"t{position}.stride({d}) == {text(term(made[d]))}")
-                expected = made[d] * sizes[d]
-        return made
+        for d in sorted(range(t.dim()), key=lambda d: (t.stride(d), t.size(d), -d)):
+            if t.size(d) == 1:
+                stride[d] = expected if t.stride(d) == _hint(expected) else t.stride(d)
+                continue
+            stride[d] = self._number(Read(Of.STRIDE, position, d), t.stride(d), [expected])
+            expected = stride[d] * shape[d] if t.stride(d) else expected
+        return shape, stride, self._number(Read(Of.OFFSET, position), t.storage_offset())
 
-    def _new(self, value: int, read: Read) -> Any:
-        symbol, made = _torch.new_symbol(self.env, value, f"t{read.tensor}_{read.dim}")
+    def nbytes(self, t: Tensor, members: Sequence[tuple[int, Tensor]], lies: tuple[Any, Any, Any]) -> Any:
+        """The size in bytes of the storage on which ``members`` lie, one of which is ``t``, and ``lies`` so.
+
+        Where that varies, it is all of ``t``, or its outermost dimension, gaps included, or its end, if it is that now.
+        """
+        shape, stride, offset = lies
+        end = offset + 1
+        for n, s in zip(shape, stride, strict=True):
+            end = end + (n - 1) * s
+        ends = [math.prod(shape), *(n * s for n, s in zip(shape, stride, strict=True)), end]
+        reads = [Read(Of.NBYTES, k) for k, _ in members]
+        read = next((r for r in reads if r in self.dynamic), reads[0])
+        return self._number(read, _torch.storage_of(t).nbytes(), [n * t.itemsize for n in ends])
+
+    def _number(self, read: Read, value: Any, expected: Sequence[Any] = ()) -> Any:
+        """A number of a tensor as it is, or as the first of the ``expected`` terms that it is, or as a symbol."""
+        if read not in self.dynamic or value < 2:
+            self.checks.append(f"{read.source()} == {value}")
+            return value
+        for x in expected:
+            if _hint(x) == value:
+                self.checks.append(f"{read.source()} == {text(term(x))}")
+                return x
+        return self._new(value, read)
+
+    def _new(self, value: Any, read: Read) -> Any:
+        name = f"{read.of.name.lower()}{read.position}_{read.dim}"
+        if read.of is Of.PLAIN:
+            symbol, made = _torch.new_number(self.env, value, name, self._derive)
+        else:
+            symbol, made = _torch.new_symbol(self.env, value, name)
         self.reads[str(symbol)] = read
         return made
+
+    def _derive(self, source: str, operands: Sequence[Any], value: float) -> Any:
+        """A float that is computed from others."""
+        symbol, made = _torch.new_number(self.env, value, f"float_{len(self.derived)}", self._derive)
+        self.derived[str(symbol)] = source.format(*[f"({text(x)})" for x in operands])
+        return made.node
 
     @property
     def learnt(self) -> int:
@@ -109,27 +151,29 @@ class Symbols:
     def guards(self) -> list[str]:
         """All that must hold of a call's numbers, as Python source. To be asked after compilers had their say."""
         found = [*self.checks]
-        for name in self.reads:
+        for name, read in self.reads.items():
             low, high = _torch.range_of(self.env, name)
-            found.append(f"{name} >= {max(2, low)}")
+            least = low if read.of is Of.PLAIN else max(2, low or 0)
+            found.append(f"-{_LARGEST} < {name} < {_LARGEST}" if least is None else f"{name} >= {least}")
             if high is not None:
                 found.append(f"{name} <= {high}")
         found += [text(g) for g in _torch.guards_of(self.env)]
         return list(dict.fromkeys(found))
 
     def fits(self) -> tuple[Any, str]:
-        """What tells whether tensors of a call fit, given a sequence of them; and its source."""
-        count = 1 + max((r.tensor for r in self.reads.values()), default=-1)
-        used = sorted({int(k) for check in self.checks for k in _positions(check)} | set(range(count)))
-        lines = ["def fits(t):", *[f"    t{k} = t[{k}]" for k in used]]
-        lines += [f"    {name} = t{r.tensor}.size({r.dim})" for name, r in self.reads.items()]
-        lines.append(f"    return {' and '.join(self.guards()) or 'True'}")
+        """What tells whether a call fits, given its tensors and its Python numbers; and its source."""
+        asked = " and ".join(self.guards()) or "True"
+        body = [f"    {name} = {r.source()}" for name, r in self.reads.items()]
+        body += [f"    {line}" for line in lines_of(self.derived, asked)]
+        used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})
+        lines = ["def fits(t, n):", *[f"    t{k} = t[{k}]" for k in used], *body, f"    return {asked}"]
         source = "\n".join(lines) + "\n"
-        scope: dict[str, Any] = {"math": __import__("math"), "torch": torch}
+        scope: dict[str, Any] = {"math": math, "torch": torch}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"], source
 
 
-def _positions(check: str) -> list[str]:
-    head = check.split(".", 1)[0]
-    return [head[1:]] if head[:1] == "t" and head[1:].isdigit() else []
+def _hint(x: Any) -> int:
+    """The value of an int or SymInt in the call that is traced."""
+    found: int = x if type(x) is int else x.node.hint
+    return found

@@ -1,0 +1,178 @@
+"""Sizes and numbers that are symbols: torch's ShapeEnv, and what the second compiler asks of it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]  # it has no types
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+__all__ = [
+    "FloatNode",
+    "GuardOnDataDependentSymNode",
+    "PythonPrinter",
+    "ShapeEnv",
+    "evaluated",
+    "expression_of",
+    "guards_of",
+    "learnt",
+    "new_number",
+    "new_symbol",
+    "python_dispatcher",
+    "range_of",
+    "simplified",
+    "symbol_named",
+    "symbolic_int",
+    "unbacked_int",
+]
+
+
+def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:
+    """A symbol that is ``value`` in this call, and the SymInt of it."""
+    source = ConstantSource(name)
+    symbol = env.create_symbol(value, source, dynamic_dim=DimDynamic.DYNAMIC)
+    return symbol, env.create_symintnode(symbol, hint=value, source=source)
+
+
+class FloatNode(SymNode):
+    """A float that differs from call to call.
+
+    Its arithmetic is not sympy's, which reorders it and so changes last bits: each result is a symbol of its own.
+    ``derive`` makes that, given Python source with places for the operands, these, and the value in this call.
+    """
+
+    derive: Callable[[str, Sequence[Any], float], Any]
+
+    def wrap_float(self, num: float) -> FloatNode:
+        """A constant operand."""
+        assert self.shape_env is not None
+        return _float_node(self.shape_env, sympy.Float(num), num, self.derive, num)
+
+
+def _float_node(env: ShapeEnv, expression: Any, value: float, derive: Any, constant: float | None = None) -> FloatNode:
+    node = FloatNode(expression, env, float, value, constant=constant)
+    node.derive = derive
+    return node
+
+
+def _derives(name: str, source: str, function: Callable[..., Any]) -> None:
+    plain = getattr(SymNode, name)
+
+    def method(self: FloatNode, *others: Any) -> Any:
+        operands = (self, *others)
+        values = [x.hint for x in operands]
+        value = None if None in values else function(*values)
+        if type(value) is not float or not math.isfinite(value):
+            return plain(self, *others)
+        return self.derive(source, [x.expr for x in operands], value)
+
+    setattr(FloatNode, name, method)
+
+
+for _name, _source, _function in (
+    ("add", "{} + {}", operator.add),
+    ("sub", "{} - {}", operator.sub),
+    ("mul", "{} * {}", operator.mul),
+    ("float_truediv", "{} / {}", operator.truediv),
+    ("float_pow", "{} ** {}", operator.pow),
+    ("neg", "-{}", operator.neg),
+    ("abs", "abs({})", abs),
+):
+    _derives(_name, _source, _function)
+
+
+def new_number(env: ShapeEnv, value: float, name: str, derive: Any) -> tuple[Any, Any]:
+    """A symbol that is the Python number ``value`` in this call, and the SymInt or SymFloat of it."""
+    source = ConstantSource(name)
+    symbol = env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+    if type(value) is int:
+        return symbol, env.create_symintnode(symbol, hint=value, source=source)
+    return symbol, torch.SymFloat(_float_node(env, symbol, value, derive))
+
+
+def unbacked_int(env: ShapeEnv, is_size: bool) -> Any:
+    """A SymInt of which nothing is known, as data decide it; but that a size is no less than zero."""
+    made = env.create_unbacked_symint()
+    if is_size:
+        torch._check(made >= 0)
+    return made
+
+
+def symbol_named(env: ShapeEnv, name: str) -> Any:
+    """The env's symbol of that name."""
+    return next(symbol for symbol in env.var_to_range if str(symbol) == name)
+
+
+def symbolic_int(env: ShapeEnv, expression: Any) -> Any:
+    """The SymInt or SymFloat of an expression over the env's symbols, or the number that it is known to be."""
+    if expression.is_Integer:
+        return int(expression)
+    if not expression.is_integer:
+        return torch.SymFloat(SymNode(expression, env, float, None))
+    backed = not any(env.is_unbacked_symint(symbol) for symbol in expression.free_symbols)
+    hint = env.size_hint(expression) if backed else None
+    return env.create_symintnode(expression, hint=None if hint is None else int(hint))
+
+
+def range_of(env: ShapeEnv, name: str) -> tuple[int | None, int | None]:
+    """The least and the greatest value that the env knows an integer to have; None for none."""
+    found = next(bounds for symbol, bounds in env.var_to_range.items() if str(symbol) == name)
+    low, high = (int(x) if x.is_Integer else None for x in (found.lower, found.upper))
+    return low, high
+
+
+def simplified(env: ShapeEnv, expression: Any) -> Any:
+    """An expression with what the env has learnt of its symbols applied; an int if that tells its value."""
+    found = env.replace(expression)
+    return int(found) if found.is_Integer else found
+
+
+def learnt(env: ShapeEnv) -> int:
+    """How many symbols the env has learnt to equal something."""
+    return len(env.replacements)
+
+
+def guards_of(env: ShapeEnv) -> list[Any]:
+    """What the env has been told of its symbols, as expressions."""
+    return [guard.expr for guard in env.guards]
+
+
+def python_dispatcher() -> contextlib.AbstractContextManager[Any]:
+    """Inside, kernels of torch's that are written in Python take part: those for sizes that are symbols."""
+    return enable_python_dispatcher()
+
+
+def evaluated(expression: Any, values: dict[Any, Any]) -> Any:
+    """What an expression gives for values of its symbols, which may be FX proxies."""
+    return sympy_interp(PythonReferenceAnalysis, values, expression)
+
+
+def expression_of(x: Any) -> Any:
+    """The number that a SymInt, SymFloat or SymBool is known to be, or its expression, what is known by now applied.
+
+    A float of several operations becomes the number that it is in this call, with a guard: sympy has reordered them.
+    """
+    known = x.node.maybe_as_int() if type(x) is torch.SymInt else None
+    expression = x.node.expr if known is None else known
+    if type(x) is torch.SymFloat and (expression.is_number or _operations(expression) > 1):
+        return float(x)
+    return expression
+
+
+def _operations(expression: Any) -> int:
+    """How many operations on floats there are in an expression."""
+    if expression.is_Symbol or expression.is_integer or expression.is_number:
+        return 0
+    own = 0 if expression.func.__name__ == "ToFloat" else max(1, len(expression.args) - 1)
+    return own + sum(map(_operations, expression.args))

@@ -1,0 +1,62 @@
+"""Numbers that differ from call to call become symbols, and come back exactly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from aotcheck.autograd2 import aot_function, counters
+
+SIZES = (4, 3, 5, 6, 7)
+
+
+def _compilations(fn, make, dynamic=None):
+    """How often ``fn`` compiles for the arguments of each size; each call does what eager does."""
+    compiled, before = aot_function(fn, dynamic=dynamic), counters().compiled
+    for n in SIZES:
+        torch.manual_seed(n)
+        args = make(n)
+        torch.manual_seed(n)
+        ours = make(n)
+        expected, found = (pytree.tree_leaves((f(*a), a)) for f, a in ((fn, args), (compiled, ours)))
+        for e, f in zip(expected, found, strict=True):
+            assert type(e) is type(f)
+            assert torch.equal(e, f) and e.stride() == f.stride() if isinstance(e, torch.Tensor) else repr(e) == repr(f)
+    return counters().compiled - before
+
+
+def _euler(x, until):
+    h, time = until / 3, 0.0
+    for _ in range(3):
+        x, time = x + h / 6 * (x + 2 * time), time + h
+    return x, time, 1 - h * h
+
+
+def _append(q, k, v):
+    return torch.cat([k, q], 1), (q @ torch.cat([v, q], 1).mT)
+
+
+NUMBERS = {
+    "an int bounds a slice": (lambda x, n: (x[:, n : n + 2] * n, n + 1, -n, n / 2), lambda n: (torch.randn(3, 14), n)),
+    "a float divides": (lambda x, t: x / t, lambda n: (torch.randn(3), 1.0 / n)),
+    "arithmetic of floats": (_euler, lambda n: (torch.randn(3), 0.1 * n)),
+    "in a tuple in a list": (lambda x, p: x * p[0][1], lambda n: (torch.randn(3), [(0, n / 7)])),
+    "a size and an int": (lambda x, n: x[: n - 1] + x.shape[0], lambda n: (torch.randn(n), n)),
+    "slices of a cache": (_append, lambda n: (torch.randn(2, 1, 4), *torch.randn(2, 2, 9, 4)[:, :, :n])),
+    "parts of one storage": (_append, lambda n: (torch.randn(1, 1, 4), *torch.randn(1, n, 12).chunk(3, -1)[1:])),
+    "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_is_a_symbol_from_its_second_value_on(name):
+    assert _compilations(*NUMBERS[name]) == 2
+
+
+def test_a_branch_on_a_number_guards():
+    assert _compilations(lambda x, n: x * n if n > 4 else x + n, lambda n: (torch.randn(3), n)) == 3
+
+
+def test_numbers_are_compiled_one_by_one_if_nothing_is_dynamic():
+    assert _compilations(*NUMBERS["a float divides"], dynamic=False) == len(SIZES)
