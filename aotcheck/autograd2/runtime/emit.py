@@ -34,7 +34,7 @@ from aotcheck.autograd2.ir.signature import (
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure, build
 from aotcheck.autograd2.joint.regions import Component
-from aotcheck.autograd2.runtime.function import Runner, attach, stand_in, watch
+from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_in, watch
 
 __all__ = ["Attachment", "Call", "emit"]
 
@@ -252,6 +252,9 @@ class _Order:
     attachments: Sequence[Attachment]
     left: Mapping[int, How]
     done: set[Any] = field(default_factory=set)
+    attached: set[Component] = field(default_factory=set)
+    entries: dict[int, str] = field(default_factory=dict)
+    """What stands for inputs as they were before they were written."""
 
     def all(self) -> None:
         """Everything."""
@@ -273,23 +276,38 @@ class _Order:
     def attach(self, attachment: Attachment) -> None:
         """Results get the history of a component."""
         component = attachment.component
+        if component in self.done:
+            return
+        self.done.add(component)
         for end in component.inputs:
-            if isinstance(end, After):
-                self.write_all(end.input)
-            elif isinstance(end, Made):
-                self.make(end.index)
+            match end:
+                case After(k):
+                    self.write_all(k)
+                case Made(k):
+                    self.make(k)
+                case Inner(k, _):
+                    self.attach(self.attachments[k])
+                case Fresh(k):
+                    for other in self.attachments:
+                        if k in other.component.results:
+                            self.attach(other)
         results = [f"r{k}" for k in component.results]
         number, given = self.attachments.index(attachment), list(results)
         for place in range(len(results), len(component.tangents)):
             g, device = component.tangents[place]
             results.append(str(Inner(number, place)))
-            kind = f"{self.s.bind('dtype', g.dtype)}, {self.s.bind('device', device)}"
-            given.append(f"stand_in({numbers(g.shape)}, {kind})")
-        inputs = "".join(f"{_of(end)}, " for end in component.inputs) or "empty(0).requires_grad_(), "
+            given.append(self._stand_in(g, device))
+        self.attached.add(component)
+        ends = [self.entries.get(e.input, _of(e)) if isinstance(e, Given) else _of(e) for e in component.inputs]
+        inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
         mode, runner = _mode((True, False), self.modes), self.s.bind("runner", attachment.runner)
         self.s.add(f"{mode}{', '.join(results)}, = attach({runner}, ({', '.join(given)}, ), saved, ({inputs}), sizes)")
         if attachment.watched:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
+
+    def _stand_in(self, g: Geometry, device: torch.device) -> str:
+        kind = f"{self.s.bind('dtype', g.dtype)}, {self.s.bind('device', device)}"
+        return f"stand_in({numbers(g.shape)}, {kind})"
 
     def storages(self) -> None:
         """Storages get other sizes; aliases that lie beyond are made before."""
@@ -317,6 +335,17 @@ class _Order:
         if w in self.done:
             return
         self.done.add(w)
+        for attachment in self.attachments:
+            if w.result in attachment.component.results:
+                self.attach(attachment)
+        waiting = [a.component for a in self.attachments if a.component not in self.attached]
+        for k in w.beside:
+            if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
+                self.entries[k], meta = f"e{k}", self.signature.inputs[k].meta
+                runner, given = self.s.bind("passing", PASSING), self._stand_in(meta.geometry, meta.device)
+                self.s.add(
+                    f"{_mode((True, False), self.modes)}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)"
+                )
         self.s.add(_in_place(_write(w), self.signature, w.input, self.modes))
         if w.versions:
             self.s.names["increment_version"] = torch.autograd.graph.increment_version

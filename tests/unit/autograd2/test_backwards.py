@@ -65,3 +65,14 @@ def test_a_backward_under_autocast() -> None:
             return torch.autograd.grad(r.sum(), y)[0]
 
     _same(lambda x, y: x.view(2, 2) @ y.view(2, 2) / 3, act)
+
+
+def test_a_result_of_an_argument_before_and_after_it_is_written() -> None:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        before = x * y
+        y = y * x
+        x.mul_(y)
+        return before + x, y, x.sin(), before.exp()
+
+    _same(f, lambda r, x, y: sum(t.sum() for t in r).backward())
+    _same(f, lambda r, x, y: torch.autograd.grad(r[0].sum(), [x, y, r[1]]))
