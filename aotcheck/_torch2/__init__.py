@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ from aotcheck._torch2.backward import (
     wants_all,
 )
 from aotcheck._torch2.dispatch import meta_kernels
+from aotcheck._torch2.graphs import as_joint, decomposed
 from aotcheck._torch2.sizes import (
     GuardOnDataDependentSymNode,
     PythonPrinter,
@@ -43,6 +45,7 @@ from aotcheck._torch2.sizes import (
     python_dispatcher,
     range_of,
     simplified,
+    sizes_as_text,
     symbol_named,
     symbolic_int,
     unbacked_int,
@@ -66,6 +69,7 @@ __all__ = [
     "accepts_gradients",
     "accumulates",
     "as_before_dispatch",
+    "as_joint",
     "autocast_devices",
     "autocast_off",
     "base_of",
@@ -73,6 +77,7 @@ __all__ = [
     "compiling",
     "creation_meta",
     "data_of",
+    "decomposed",
     "disabled_torch_dispatch",
     "disabled_torch_function",
     "evaluated",
@@ -114,6 +119,7 @@ __all__ = [
     "set_gradient",
     "simplified",
     "single_threaded_backward",
+    "sizes_as_text",
     "skipped",
     "storage_address",
     "storage_of",
@@ -126,6 +132,7 @@ __all__ = [
     "view_function",
     "wants",
     "wants_all",
+    "without_dynamo",
     "without_modes",
 ]
 
@@ -204,6 +211,11 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         flag._is_compiling_flag = before
+
+
+def without_dynamo() -> contextlib.AbstractContextManager[Any]:
+    """Inside, what was given to ``torch.compile`` runs as it is; Dynamo would remember what it met in a trace."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
 # -- operators

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it has no types
@@ -32,6 +33,7 @@ __all__ = [
     "python_dispatcher",
     "range_of",
     "simplified",
+    "sizes_as_text",
     "symbol_named",
     "symbolic_int",
     "unbacked_int",
@@ -151,6 +153,28 @@ def guards_of(env: ShapeEnv) -> list[Any]:
 def python_dispatcher() -> contextlib.AbstractContextManager[Any]:
     """Inside, kernels of torch's that are written in Python take part: those for sizes that are symbols."""
     return enable_python_dispatcher()
+
+
+@contextlib.contextmanager
+def sizes_as_text() -> Iterator[None]:
+    """Inside, the text that the user's code makes of a symbolic number is that of the number, which is then fixed."""
+    kinds = ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool))
+    before = [vars(kind)["__repr__"] for kind, _ in kinds]
+
+    def spelled(number: Callable[[Any], Any], own: Callable[[Any], str]) -> Callable[[Any], str]:
+        def text(x: Any) -> str:
+            of_torch = sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
+            return own(x) if of_torch else repr(number(x))
+
+        return text
+
+    try:
+        for (kind, number), own in zip(kinds, before, strict=True):
+            kind.__repr__ = spelled(number, own)  # type: ignore[method-assign]  # set back below
+        yield
+    finally:
+        for (kind, _), own in zip(kinds, before, strict=True):
+            kind.__repr__ = own  # type: ignore[method-assign]
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import fx, nn
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.config import config, count
+from aotcheck.autograd2.config import OnUnsupported, config, count
 from aotcheck.autograd2.errors import GraphFailedError, InternalError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import Fast, fast_check
 from aotcheck.autograd2.frontend.guards import Key, differing, every_size, key_of
 from aotcheck.autograd2.ir.number import Dynamic
+from aotcheck.autograd2.partition.users import PartitionFunction, default_partition
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
 from aotcheck.autograd2.specialize import Specialization, specialize
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import UserError
 
-__all__ = ["Compiled", "aot_function", "aot_module", "compiled_function", "compiled_module"]
+__all__ = [
+    "Compiled",
+    "CompiledModule",
+    "aot_function",
+    "aot_module",
+    "aot_module_simplified",
+    "compiled_function",
+    "compiled_module",
+    "make_boxed_compiler",
+    "make_boxed_func",
+]
 
 _lock = threading.RLock()
 
@@ -42,15 +55,24 @@ class Compiled:
         self.symbolic: dict[Any, list[Specialization]] = {}
         self.met: dict[Any, tuple[Any, Dynamic]] = {}
         self.gradients = False
+        self.made = 0
         self.fast: Fast | None = None
         self.usual: Specialization | None = None
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """For copies and pickles, which have specializations of their own."""
+        return self.fn, self.compilers, self.dynamic
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        """A function that has none yet."""
+        Compiled.__init__(self, *state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function does with these arguments."""
         try:
             return self._call(args, kwargs)
         except UnsupportedError as error:
-            if config().on_unsupported != "eager":
+            if config().on_unsupported is not OnUnsupported.EAGER:
                 raise
             count("refused", error.reason)
             return self.fn(*args, **kwargs)
@@ -59,7 +81,7 @@ class Compiled:
         if foreign := _torch.foreign_state():
             if foreign == "saved-tensor hooks":
                 refuse(Event.FOREIGN, foreign)
-            return self.fn(*args, **kwargs)
+            return self._inline(foreign, args, kwargs)
         fast, usual = self.fast, self.usual
         if fast is not None and usual is not None and not kwargs and fast.fits(args):
             try:
@@ -67,7 +89,10 @@ class Compiled:
             except GraphFailedError as error:
                 return self._original(args, kwargs, error.__cause__)
         try:
-            found, bound = self.specialized(args, kwargs)
+            bound = self.bind(args, kwargs, self.gradients)
+            if bound.uninitialized:
+                return self._inline("parameters that are not initialized", args, kwargs)
+            found, bound = self.specialized(args, kwargs, bound)
         except UserError as error:
             count("eager_after_user_error")
             return self._original(args, kwargs, error)
@@ -78,14 +103,21 @@ class Compiled:
         except GraphFailedError as error:
             return self._original(args, kwargs, error.__cause__)
 
-    def specialized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
+    def _inline(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the original does, as it is."""
+        count("eager", why)
+        return self.fn(*args, **kwargs)
+
+    def specialized(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound | None = None
+    ) -> tuple[Specialization, Bound]:
         """The specialization for a call, made if there is none yet, and what the call brings.
 
         Raises:
             UnsupportedError: the function does what is refused.
             UserError: it raised an error of its own while it was traced.
         """
-        bound = self.bind(args, kwargs, self.gradients)
+        bound = bound or self.bind(args, kwargs, self.gradients)
         found = self._known(bound)
         if found is not None:
             return found, bound
@@ -119,6 +151,12 @@ class Compiled:
             self.fn, args, kwargs, lambda gradients: self.bind(args, kwargs, gradients), self.compilers, dynamic
         )
         count("compiled")
+        self.made += 1
+        if self.made == config().recompile_warning:
+            name = getattr(self.fn, "__qualname__", type(self.fn).__name__)
+            warnings.warn(
+                f"{name} was compiled {self.made} times, for calls that differ; see aotcheck.explain", stacklevel=5
+            )
         self.gradients = self.gradients or needs.gradients
         bound = self.bind(args, kwargs, self.gradients)
         kind, numbers = key = key_of(bound, self.gradients)
@@ -157,28 +195,37 @@ class Compiled:
 
 def aot_function(
     fn: Callable[..., Any],
-    fw_compiler: Compiler = nop,
+    fw_compiler: Compiler | None = None,
     bw_compiler: Compiler | None = None,
-    partition_fn: Any = None,
-    decompositions: Any = None,
+    partition_fn: PartitionFunction | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     num_params_buffers: int = 0,
     keep_inference_input_mutations: bool = False,
     inference_compiler: Compiler | None = None,
     *,
     dynamic: bool | None = None,
+    enable_log: bool = True,
 ) -> Callable[..., Any]:
     """``fn`` compiled ahead of time, forward and backward; it does what ``fn`` does.
 
     Args:
         fn: takes and returns tensors, in any containers.
-        fw_compiler: takes the forward graph and fake example inputs; returns what runs it.
+        fw_compiler: takes the forward graph and fake example inputs; returns what runs it. By default the graph runs.
         bw_compiler: the same for backward graphs; ``fw_compiler`` by default.
+        partition_fn: cuts a joint graph in two, as ``default_partition`` does.
+        decompositions: of ops that are to be made of others, what makes them.
         inference_compiler: the same where no result requires grad; ``fw_compiler`` by default.
+        dynamic: as of ``Compiled``.
+
+    Other arguments are torch's and change nothing here.
 
     Raises:
         UnsupportedError: at a call, if ``fn`` does what is refused.
     """
-    compilers = Compilers(fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler)
+    forward = fw_compiler or nop
+    compilers = Compilers(
+        forward, bw_compiler or forward, inference_compiler or forward, decompositions, _partition(partition_fn)
+    )
     compiled = Compiled(fn, compilers, dynamic)
 
     @functools.wraps(fn)
@@ -189,21 +236,90 @@ def aot_function(
     return call
 
 
+def _partition(function: PartitionFunction | None) -> PartitionFunction | None:
+    return None if function is default_partition else function
+
+
+class CompiledModule(nn.Module):
+    """A module whose forward runs compiled; its parameters, buffers and modules are those of ``orig_module``."""
+
+    def __init__(self, mod: nn.Module, compiled: Compiled) -> None:
+        super().__init__()
+        self.orig_module = mod
+        self.aotcheck = compiled  # for explain
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module does with these arguments."""
+        return self.aotcheck(*args, **kwargs)
+
+
 def aot_module(mod: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     """A module that runs ``mod`` compiled, with its parameters and buffers. Arguments as of ``aot_function``."""
-    compiled = aot_function(mod, *args, **kwargs)
+    return CompiledModule(mod, vars(aot_function(mod, *args, **kwargs))["aotcheck"])
 
-    class AOTModule(nn.Module):
-        aotcheck = vars(compiled)["aotcheck"]  # for explain
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.orig_module = mod
+def aot_module_simplified(
+    mod: Any,
+    args: Sequence[Any],
+    fw_compiler: Compiler | None = None,
+    bw_compiler: Compiler | None = None,
+    partition_fn: PartitionFunction | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Compiler | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """``mod`` compiled at once for ``args``, without effects of its own; what is returned takes arguments one by one.
 
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return compiled(*args, **kwargs)
+    Args:
+        mod: a module, or another function, of flat arguments.
+        args: tensors and plain values. Fake tensors only say how arguments look: then the first call compiles.
+        options: ``dynamic``, and arguments of torch's that change nothing here.
 
-    return AOTModule()
+    Returns:
+        A function with ``zero_grad``, ``named_parameters`` and ``named_buffers`` of ``mod``.
+
+    Raises:
+        UnsupportedError: ``mod`` does what is refused, or has a fake parameter.
+    """
+    made = aot_function(
+        mod,
+        fw_compiler,
+        bw_compiler,
+        partition_fn,
+        decompositions,
+        inference_compiler=inference_compiler,
+        dynamic=options.get("dynamic"),
+    )
+    compiled: Compiled = vars(made)["aotcheck"]
+    if isinstance(mod, nn.Module):
+        for name, t in (*mod.named_parameters(), *mod.named_buffers()):
+            if isinstance(t, _torch.FakeTensor):
+                refuse(Event.FAKE, name)
+        vars(made).update({name: getattr(mod, name) for name in ("zero_grad", "named_parameters", "named_buffers")})
+    if not any(isinstance(a, _torch.FakeTensor) for a in args) and not _torch.foreign_state():
+        with contextlib.suppress(UserError):
+            compiled.specialized(tuple(args), {})
+    return made
+
+
+def make_boxed_func(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """``f`` that takes its arguments as one list, as what a compiler returns may."""
+
+    def boxed(args: list[Any]) -> Any:
+        return f(*args)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of such functions
+    return boxed
+
+
+def make_boxed_compiler(compiler: Compiler) -> Compiler:
+    """``compiler``, with what it returns boxed."""
+
+    def boxed(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(compiler(module, example_inputs))
+
+    return boxed
 
 
 compiled_function = aot_function

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import threading
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["Config", "Counters", "config", "count", "counters", "patch_config"]
+__all__ = ["Config", "Counters", "OnUnsupported", "config", "count", "counters", "patch_config"]
+
+
+class OnUnsupported(enum.Enum):
+    """What a call does when the function is refused."""
+
+    RAISE = "raise"
+    EAGER = "eager"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,20 +26,20 @@ class Config:
     """Settings.
 
     Args:
-        on_unsupported: "raise" or "eager", for a function that is refused; None lets the entry point decide.
+        on_unsupported: for a function that is refused, by its value as well; None lets the entry point decide.
         cache_size: specializations kept per compiled function; the oldest goes first.
         recompile_warning: warn once when a function has been specialized this often; 0 for never.
         debug: check each graph when it is made.
     """
 
-    on_unsupported: str | None = None
+    on_unsupported: OnUnsupported | None = None
     cache_size: int = 64
     recompile_warning: int = 8
     debug: bool = False
 
     def __post_init__(self) -> None:
-        if self.on_unsupported not in (None, "raise", "eager"):
-            raise ValueError(f"on_unsupported must be 'raise', 'eager' or None, got {self.on_unsupported!r}")
+        if self.on_unsupported is not None:
+            object.__setattr__(self, "on_unsupported", OnUnsupported(self.on_unsupported))
         for name, least in (("cache_size", 1), ("recompile_warning", 0)):
             number = getattr(self, name)
             if not isinstance(number, int) or number < least:
@@ -66,28 +74,30 @@ class Counters:
         refused: calls that were refused, by reason.
         eager_after_user_error: calls that ran eagerly because the function raised an error of its own.
         static: specializations for fixed sizes in place of symbols, by reason.
+        eager: calls that ran the original as it is, by what was at work around them.
     """
 
     compiled: int = 0
     refused: Mapping[str, int] = dataclasses.field(default_factory=dict)
     eager_after_user_error: int = 0
     static: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    eager: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 _lock = threading.Lock()
 _counts: dict[str, int] = {"compiled": 0, "eager_after_user_error": 0}
-_by_reason: dict[str, dict[str, int]] = {"refused": {}, "static": {}}
+_by_reason: dict[str, dict[str, int]] = {"refused": {}, "static": {}, "eager": {}}
 
 
 def counters() -> Counters:
     """The counts so far."""
     with _lock:
-        refused, static = (MappingProxyType(dict(_by_reason[what])) for what in ("refused", "static"))
-        return Counters(_counts["compiled"], refused, _counts["eager_after_user_error"], static)
+        refused, static, eager = (MappingProxyType(dict(by)) for by in _by_reason.values())
+        return Counters(_counts["compiled"], refused, _counts["eager_after_user_error"], static, eager)
 
 
 def count(what: str, reason: str = "") -> None:
-    """One more of ``what``: "compiled", "eager_after_user_error"; "refused" or "static" with the reason."""
+    """One more of ``what``: "compiled", "eager_after_user_error"; "refused", "static" or "eager" with the reason."""
     with _lock:
         if what in _by_reason:
             _by_reason[what][reason] = _by_reason[what].get(reason, 0) + 1

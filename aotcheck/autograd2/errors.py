@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["GraphFailedError", "InternalError", "UnsupportedError"]
+__all__ = ["GraphFailedError", "InternalError", "NotFunctionalError", "UnsupportedError"]
 
 
 class UnsupportedError(RuntimeError):
@@ -29,3 +29,7 @@ class GraphFailedError(Exception):
 
 class InternalError(RuntimeError):
     """A compiled graph fails where the original function does not: a bug of aotcheck."""
+
+
+class NotFunctionalError(InternalError):
+    """A graph writes what it was given, or holds what is no ATen op: a bug of aotcheck, or of a pass on its graphs."""

@@ -112,6 +112,7 @@ def _signature(signature: Signature, bound: Bound) -> list[str]:
     lines += [str(w) for w in effects.written]
     lines += [str(m) for m in effects.moved]
     lines += [f"m{k} = {how}" for k, how in enumerate(signature.made)]
+    lines += [f"looked[{len(bound.containers) + k}] = {built}" for k, built in enumerate(signature.shared)]
     lines += [a.said(names[a.table]) for a in effects.assigned]
     lines += [f"{of}.grad = {value}" for of, value in effects.gradients]
     if effects.grad_mode is not None:

@@ -22,6 +22,7 @@ from aotcheck.autograd2.ir.signature import BaseOf, Signature
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
 from aotcheck.autograd2.joint.regions import Region, regions
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
+from aotcheck.autograd2.partition.users import divide
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, taken_symbols
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
 from aotcheck.autograd2.runtime.function import Runner
@@ -81,7 +82,9 @@ def specialize(
         UnsupportedError: the function does what is refused.
         UserError: it raised an error of its own.
     """
-    if dynamic:
+    if dynamic and compilers.partition is not None:
+        count("static", "a partition function")
+    elif dynamic:
         try:
             return _specialize(fn, args, kwargs, bind, compilers, Needs(dynamic=dynamic))
         except Exception as error:
@@ -121,21 +124,26 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
         analysis = analyze(traced, needs)
         groups = regions(traced, analysis)
         backwards = [backward for region in groups for backward in trace_all(traced, region)]
-        part = _partition(traced, analysis, backwards)
+        part = _partition(traced, analysis, backwards, compilers)
         return _emit(traced, analysis, groups, part, compilers)
     finally:
         disarm(traced.tracer.alive)
         traced.release()
 
 
-def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Backward]) -> Partition:
+def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Backward], compilers: Compilers) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
     written: set[Node] = set(flat) if analysis.signature.effects.written else set()
     for w in analysis.signature.effects.written:
         state = traced.inputs[w.input].state
         written |= {i.node for i in traced.inputs if i.state is state and i.node is not None}
-    return partition(traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written)
+    given = traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written
+    whole = partition(*given)
+    if compilers.partition is None or not backwards or any(b.error for b in backwards):
+        return whole
+    division = divide(compilers.partition, traced.tracer.graph, whole, compilers.prepare)
+    return division.of_one(whole, written) if len(backwards) == 1 else partition(*given, keep=division.nodes())
 
 
 def _emit(
@@ -143,7 +151,7 @@ def _emit(
 ) -> Specialization:
     symbols = traced.tracer.symbols
     env = None if symbols is None else symbols.env
-    forward = compile_forward(part.forward, compilers.forward if groups else compilers.inference, env)
+    forward = compile_forward(part.forward, compilers, differentiable=bool(groups), env=env)
     attachments = []
     for region in groups:
         graphs = [graph for graph in part.backwards if graph.backward.component is region.component]
@@ -151,7 +159,7 @@ def _emit(
         runner = Runner(
             tuple(sorted(set(known.values()))),
             _late(traced, region, known),
-            lambda graph: compile_backward(graph, compilers.backward, env),
+            lambda graph: compile_backward(graph, compilers, env),
             _held(traced, region),
             {graph.backward.request: graph for graph in graphs},
         )

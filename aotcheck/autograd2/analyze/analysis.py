@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,6 +12,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
+from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.tables import GONE
 from aotcheck.autograd2.ir.signature import Assign, Effects, Given, GradOf, Made, Signature
 from aotcheck.autograd2.ir.structure import Structure, take_apart
@@ -32,7 +35,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
     """Read off the states of the trace what the call did."""
     results = Results(traced)
     written = data_mutations(traced, results)
-    looked = traced.bound.container
+    shared = _Shared(traced)
     tensors: list[Tensor] = []
 
     def leaf(t: Tensor) -> int:
@@ -43,7 +46,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
         return found
 
     def apart(x: Any) -> Structure:
-        return take_apart(x, leaf, looked, _refuse_object)
+        return take_apart(x, leaf, functools.partial(shared.position, apart), _refuse_object)
 
     output = apart(traced.result)
     assigned = [Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
@@ -56,8 +59,46 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
         output,
         Effects(written, moved, tuple(assigned), gradients, traced.grad_mode),
         tuple(r.look for r in results.results),
+        tuple(shared.built),
     )
     return Analysis(signature, tuple(results.results), tuple(results.tensors))
+
+
+class _Shared:
+    """Containers that the function made and put in several places, which stay one."""
+
+    def __init__(self, traced: Traced) -> None:
+        self.looked = traced.bound.container
+        self.count = len(traced.bound.containers)
+        self.built: list[Structure] = []
+        self.places: list[tuple[Any, int]] = []
+        self.repeated: list[Any] = []
+        met = Bound()
+
+        def meet(x: Any) -> int | None:
+            if (position := self.looked(x)) is not None:
+                return position
+            if met.enter(x, ""):
+                return None
+            if not any(x is y for y in self.repeated):
+                self.repeated.append(x)
+            return 0
+
+        for x in (traced.result, *(x for _, key, v in traced.changes for x in (key, v))):
+            take_apart(x, lambda t: 0, meet, _refuse_object)
+
+    def position(self, apart: Callable[[Any], Structure], x: Any) -> int | None:
+        """Where a call finds the container ``x``; None if it is built in place."""
+        if (position := self.looked(x)) is not None or not any(x is y for y in self.repeated):
+            return position
+        if (known := next((k for y, k in self.places if y is x), None)) is None:
+            self.repeated = [y for y in self.repeated if y is not x]
+            structure = apart(x)
+            self.built.append(structure)
+            known = self.count + len(self.built) - 1
+            self.places.append((x, known))
+            self.repeated.append(x)
+        return known
 
 
 def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple[Given | Made, Structure], ...]:

@@ -146,7 +146,8 @@ class Results:
                 state_of(root).is_parameter,
             )
             g, differentiable = geometry_of(root), look.leaf or (requires_grad(root) and not root.is_leaf)
-            if differentiable or same(g.offset, 0):
+            fills = not state_of(root).moved or same(g.end * g.dtype.itemsize, state.nbytes)
+            if differentiable or (same(g.offset, 0) and fills):
                 known = (root, self.add(table.read(root), g, root if differentiable else None, look))
             else:  # what it was a view of lies elsewhere now
                 whole = table.flat(state)

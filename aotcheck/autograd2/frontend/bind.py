@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aotcheck.autograd2.frontend.tables import Attributes, Globals, content_of
+from aotcheck.autograd2.frontend.tables import Attributes, Globals, attribute_tables, content_of, slots_of
 from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
 from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
+from aotcheck.autograd2.trace.gate import Event, refuse
 
 __all__ = ["ARGUMENTS", "Bound", "Itself", "Spot", "bind"]
 
@@ -37,7 +38,10 @@ _OPAQUE = (
 )
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 _NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2", "numpy")
+_HEAP_TYPE = 1 << 9  # of a class's flags: the class is not one of those that are part of the interpreter
+_NO_MORE_THAN_SEEN = (object, types.SimpleNamespace, types.EllipsisType)
 _LOOKED_INTO = ("torch.nn.", "torch.optim", "torch.distributions", "torch.ao")
+_UNINITIALIZED = (nn.UninitializedParameter, nn.UninitializedBuffer)
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _HOOKS = (
     "_backward_pre_hooks",
@@ -85,6 +89,7 @@ class Bound:
         tables: dicts, lists and cells that hold what was found, in order: what the function may assign.
         key: what must be equal for a call to be of the same kind: types, structure, plain values.
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
+        uninitialized: whether a parameter of a lazy module has no shape yet.
     """
 
     tensors: list[tuple[Descriptor, Tensor]] = field(default_factory=list)
@@ -95,6 +100,7 @@ class Bound:
     seen: dict[int, int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     numbers: dict[Spot, Any] = field(default_factory=dict)
+    uninitialized: bool = False
 
     def add_gradients(self) -> None:
         """Gradients of leaves are inputs as well."""
@@ -110,6 +116,7 @@ class Bound:
         if index is None:
             index = self.position[id(t)] = len(self.tensors)
             self.tensors.append((descriptor, t))
+            self.uninitialized |= type(t) in _UNINITIALIZED
         self.key.append(("tensor", index))
 
     def container(self, x: Any) -> int | None:
@@ -135,6 +142,9 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     walk = _Walk(bound, lambda path, _: Arg(path))
     bound.key.append(len(args))
     for k, a in enumerate(args):
+        kind: Any = type(a)
+        if _is_closed(kind):
+            refuse(Event.OBJECT, f"args[{k}] is a {kind.__name__}")
         walk.item(a, f"args[{k}]", (ARGUMENTS, k))
     for name, a in kwargs.items():
         bound.key.append(name)
@@ -188,6 +198,10 @@ class _Walk:
     def symbolic(self, x: Any, path: str) -> None:
         """A size of the caller's."""
         self.bound.key.append((type(x), int(x)))
+
+    def script(self, x: Any, path: str) -> None:
+        """What TorchScript has compiled already."""
+        refuse(Event.SCRIPT, path)
 
     def submodule(self, x: nn.Module, path: str) -> None:
         """A module that was not found in another."""
@@ -264,7 +278,9 @@ class _Walk:
                 walk.item(v, prefix + name, (own, name))
         for name, m in attributes["_modules"].items():
             bound.key.append(name)
-            if m is not None:
+            if isinstance(m, torch.jit.ScriptModule):
+                self.script(m, f"{path}.{name}")
+            elif m is not None:
                 self.module(m, f"{path}.{name}", f"{prefix}{name}.")
 
     def function(self, x: types.FunctionType, path: str) -> None:
@@ -298,7 +314,7 @@ class _Walk:
     def object(self, x: Any, path: str) -> None:
         """An object of a class that is not torch's: its attributes."""
         kind: Any = type(x)
-        if kind.__dictoffset__ or _slots_of(kind):
+        if kind.__dictoffset__ or slots_of(kind):
             if self.bound.enter(x, path):
                 self.bound.key.append(kind)
                 self.attributes(x, path)
@@ -309,10 +325,8 @@ class _Walk:
 
     def attributes(self, x: Any, path: str) -> None:
         """The attributes of an object, those in slots too."""
-        kind: Any = type(x)
-        bound, slots = self.bound, _slots_of(kind)
-        tables = [t for t in (_dict_of(x), Attributes(x, slots) if slots else None) if t is not None]
-        for table in tables:
+        bound = self.bound
+        for table in attribute_tables(x):
             bound.tables.append(table)
             index, held = self.last, content_of(table)
             bound.key.append(len(held))
@@ -329,6 +343,7 @@ _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
     (Tensor, _Walk.state),
     (PLAIN, _Walk.plain),
     (SYMBOLIC, _Walk.symbolic),
+    ((torch.jit.ScriptModule, torch.jit.ScriptFunction), _Walk.script),
     (nn.Module, _Walk.submodule),
     (types.FunctionType, _Walk.function),
     (types.MethodType, _Walk.method),
@@ -351,25 +366,16 @@ def _walk_of(kind: Any) -> Callable[[_Walk, Any, str], None]:
 
 
 @functools.cache
-def _slots_of(kind: Any) -> tuple[str, ...]:
-    """Attributes that objects of a class have in slots."""
-    written = [vars(c) for c in kind.__mro__ if "__slots__" in vars(c)]
-    return tuple(name for v in written for name, d in v.items() if type(d) is types.MemberDescriptorType)
+def _is_closed(kind: Any) -> bool:
+    """Whether the state of objects of a class, which is written in C, can change and cannot be seen."""
+    seen = kind in _NO_MORE_THAN_SEEN or kind.__flags__ & _HEAP_TYPE or _compares_values(kind)
+    return _walk_of(kind) is _Walk.object and not seen
 
 
 @functools.cache
 def _compares_values(kind: Any) -> bool:
     """Whether equal objects of a class without attributes are alike, as with decimals and patterns."""
     return kind.__hash__ is not None and any("__eq__" in vars(c) for c in kind.__mro__[:-1])
-
-
-def _dict_of(x: Any) -> dict[str, Any] | None:
-    """The attributes of an object, past what its class says of them."""
-    try:
-        found: dict[str, Any] | None = object.__getattribute__(x, "__dict__")
-    except AttributeError:
-        return None
-    return found
 
 
 def _names(code: types.CodeType) -> list[str]:

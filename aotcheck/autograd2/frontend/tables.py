@@ -11,7 +11,17 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GONE", "Attributes", "Globals", "content_of", "set_content", "set_item", "unchanged"]
+__all__ = [
+    "GONE",
+    "Attributes",
+    "Globals",
+    "attribute_tables",
+    "content_of",
+    "set_content",
+    "set_item",
+    "slots_of",
+    "unchanged",
+]
 
 GONE: Any = object()
 """In place of a value: there is none."""
@@ -117,3 +127,17 @@ def _attribute(owner: Any, name: str) -> Any:
         return object.__getattribute__(owner, name)
     except AttributeError:
         return GONE
+
+
+def attribute_tables(x: Any) -> list[Any]:
+    """What holds the attributes of an object, past what its class says of them: its dict, and its slots."""
+    kind: Any = type(x)
+    found: list[Any] = [object.__getattribute__(x, "__dict__")] if kind.__dictoffset__ else []
+    return [*found, Attributes(x, slots)] if (slots := slots_of(kind)) else found
+
+
+@functools.cache
+def slots_of(kind: Any) -> tuple[str, ...]:
+    """Attributes that objects of a class have in slots."""
+    written = [vars(c) for c in kind.__mro__ if "__slots__" in vars(c)]
+    return tuple(name for v in written for name, d in v.items() if type(d) is types.MemberDescriptorType)

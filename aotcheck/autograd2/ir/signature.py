@@ -388,6 +388,8 @@ class Signature:
         output: how the result is built.
         effects: what it changes.
         results: what the graph gives before saved tensors.
+        shared: containers that the function made and put in several places; ``output`` and assignments look them up
+            behind those of the caller's, and each is built after those that it holds.
     """
 
     inputs: tuple[Input, ...]
@@ -395,3 +397,4 @@ class Signature:
     output: Structure = _NOTHING
     effects: Effects = Effects()
     results: tuple[GraphResult, ...] = ()
+    shared: tuple[Structure, ...] = ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import enum
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.frontend.tables import attribute_tables, content_of, set_content, slots_of
 from aotcheck.autograd2.ir.size import SYMBOLIC, Size, term, text
 
 __all__ = [
@@ -116,15 +119,16 @@ class DictOf:
 
 @dataclass(frozen=True)
 class ObjectOf:
-    """An object that the function made, by its attributes."""
+    """An object that the function made, by its attributes; ``content`` is what it holds as a dict or list."""
 
     kind: type
     names: tuple[str, ...]
     items: tuple[Structure, ...]
+    content: Structure | None = None
 
     def __str__(self) -> str:
         inside = ", ".join(f"{n}={v}" for n, v in zip(self.names, self.items, strict=True))
-        return f"{self.kind.__name__}({inside})"
+        return f"{self.kind.__name__}({inside}{'' if self.content is None else f'; {self.content}'})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,32 +163,42 @@ def take_apart(
         return Leaf(leaf(x))
     if type(x) in SYMBOLIC:
         return Sized(term(x))
-    if isinstance(x, (*PLAIN, type, torch.Size)):
+    if isinstance(x, (*PLAIN, type)) or (type(x) is torch.Size and not any(isinstance(n, SYMBOLIC) for n in x)):
         return Const(x)
     if (position := looked(x)) is not None:
         return Looked(position)
-    if isinstance(x, (dict, collections.UserDict)) and type(x) in (
-        dict,
-        collections.OrderedDict,
-        collections.defaultdict,
-    ):
-        default = x.default_factory if isinstance(x, collections.defaultdict) else None
-        return DictOf(type(x), tuple(map(go, x)), tuple(map(go, x.values())), default)
-    if isinstance(x, (list, tuple, set, frozenset)) and (
-        type(x) in (list, tuple, set, frozenset) or hasattr(x, "_fields")
-    ):
-        return ListOf(type(x), tuple(map(go, x)))
-    if _torch.is_tree_node(type(x)):
+    kind: Any = type(x)
+    content = _content(x, go)
+    if content is not None and (kind in _CONTAINERS or hasattr(x, "_fields")):
+        return content
+    if _torch.is_tree_node(kind):
         children, spec = _torch.one_level(x)
         return TreeOf(spec, tuple(map(go, children)))
-    if callable(x) and not hasattr(x, "__dict__"):
+    known = (types.FunctionType, types.ModuleType, enum.Enum)
+    if content is None and (isinstance(x, known) or not (kind.__dictoffset__ or slots_of(kind))):
         return Const(x)
-    attributes = getattr(x, "__dict__", None)
-    if attributes is None or type(x).__module__ in ("builtins", "types"):
-        return Const(x) if attributes is None or not attributes else refuse(type(x).__name__)
-    if type(x).__module__.startswith("torch."):
-        return refuse(type(x).__name__)
-    return ObjectOf(type(x), tuple(attributes), tuple(map(go, attributes.values())))
+    if kind.__module__.startswith(("torch.", "functools")) and not isinstance(x, torch.nn.Module):
+        return refuse(kind.__name__)
+    held = {name: v for table in attribute_tables(x) for name, v in content_of(table).items()}
+    return ObjectOf(kind, tuple(held), tuple(map(go, held.values())), content)
+
+
+_CONTAINERS = (dict, collections.OrderedDict, collections.defaultdict, list, tuple, set, frozenset, torch.Size)
+
+
+def _content(x: Any, go: Callable[[Any], Structure]) -> Structure | None:
+    """What a dict, list, tuple or set holds, or an object of a class of the user's that is one."""
+    if isinstance(x, dict):
+        default = x.default_factory if isinstance(x, collections.defaultdict) else None
+        return DictOf(
+            type(x) if type(x) in _CONTAINERS else dict,
+            tuple(map(go, dict.keys(x))),
+            tuple(map(go, dict.values(x))),
+            default,
+        )
+    if isinstance(x, (list, tuple, set, frozenset)):
+        return ListOf(type(x) if type(x) in _CONTAINERS or hasattr(x, "_fields") else list, tuple(map(go, x)))
+    return None
 
 
 def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], sizes: Mapping[str, int]) -> Any:
@@ -205,10 +219,13 @@ def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], size
             names = [build(k, made, looked, sizes) for k in keys]
             pairs = list(zip(names, [build(v, made, looked, sizes) for v in items], strict=True))
             return collections.defaultdict(default, pairs) if kind is collections.defaultdict else kind(pairs)
-        case ObjectOf(kind, attributes, items):
-            x: Any = object.__new__(kind)
+        case ObjectOf(kind, attributes, items, content):
+            new: Any = kind.__new__
+            x: Any = new(kind)
+            if content is not None:
+                set_content(x, build(content, made, looked, sizes))
             for name, item in zip(attributes, items, strict=True):
-                x.__dict__[name] = build(item, made, looked, sizes)
+                object.__setattr__(x, name, build(item, made, looked, sizes))
             return x
         case TreeOf(spec, items):
             return _torch.pytree.tree_unflatten([build(item, made, looked, sizes) for item in items], spec)
@@ -221,7 +238,10 @@ def leaves_of(structure: Structure) -> list[int]:
             return [index]
         case DictOf(keys=keys, items=items):
             return [index for item in (*keys, *items) for index in leaves_of(item)]
-        case ListOf(items=items) | ObjectOf(items=items) | TreeOf(items=items):
+        case ObjectOf(items=items, content=content):
+            every = items if content is None else (content, *items)
+            return [index for item in every for index in leaves_of(item)]
+        case ListOf(items=items) | TreeOf(items=items):
             return [index for item in items for index in leaves_of(item)]
         case _:
             return []

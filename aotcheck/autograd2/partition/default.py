@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import fx
 
 from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Graph, Node, ancestors, getitem
 from aotcheck.autograd2.joint.joint import Backward
@@ -18,13 +19,17 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, eq=False)
 class ForwardGraph:
-    """What runs forward: results first, then what is saved, then the values of symbols that it defines."""
+    """What runs forward: results first, then what is saved, then the values of symbols that it defines.
+
+    ``module`` does so in place of the nodes, where a partition function of the user's made it.
+    """
 
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     results: tuple[Node, ...]
     saved: tuple[Node, ...]
     defined: Mapping[str, tuple[Node, int | None]]
+    module: fx.GraphModule | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +38,14 @@ class BackwardGraph:
 
     Args:
         saved: positions among what the forward graph saves.
+        module: does so in place of the nodes, where a partition function of the user's made it.
     """
 
     backward: Backward
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     saved: tuple[int, ...]
+    module: fx.GraphModule | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +57,13 @@ class Partition:
 
 
 def partition(
-    graph: Graph, inputs: Sequence[Node], results: Sequence[Node], backwards: Sequence[Backward], written: set[Node]
+    graph: Graph,
+    inputs: Sequence[Node],
+    results: Sequence[Node],
+    backwards: Sequence[Backward],
+    written: set[Node],
+    *,
+    keep: Sequence[Node] | None = None,
 ) -> Partition:
     """Cut.
 
@@ -58,12 +71,13 @@ def partition(
         inputs: of the graph, those for whole storages too.
         results: what the forward graph has to give.
         written: inputs whose memory the call writes; what is saved of them is copied.
+        keep: what may be saved, from which the rest is computed again; by default all that is computed forward.
     """
     results = _apart(graph, results)
     count = len(graph.nodes)
-    forward = ancestors([*results, *graph.effects])
+    forward = ancestors([*results, *graph.effects, *(keep or ())])
     forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
-    available = forward | set(inputs)
+    available = forward | set(inputs) if keep is None else set(keep)
     needed: dict[Node, None] = {}
     cuts = [_cut(graph, available, b) for b in backwards]
     for saved, _ in cuts:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.config import config
+from aotcheck.autograd2.ir.functional import assert_functional
 from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
+from aotcheck.autograd2.partition.users import PartitionFunction
 from aotcheck.autograd2.runtime.code import function_of
 
 __all__ = [
@@ -33,24 +38,63 @@ def nop(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., 
 
 @dataclass(frozen=True)
 class Compilers:
-    """The user's: ``forward`` where there is a backward, ``inference`` where there is none."""
+    """The user's: ``forward`` where there is a backward, ``inference`` where there is none.
+
+    Args:
+        decompositions: of ops that are to be made of others, what makes them.
+        partition: cuts joint graphs, in place of the default partition.
+    """
 
     forward: Compiler = nop
     backward: Compiler = nop
     inference: Compiler = nop
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    partition: PartitionFunction | None = None
+
+    def prepare(self, module: fx.GraphModule, fakes: list[Any]) -> fx.GraphModule:
+        """A joint module as partition functions expect it: decomposed, with metadata, called with two lists."""
+        if self.decompositions:
+            module = _torch.decomposed(module, fakes, self.decompositions)
+        primals = sum(n.name.startswith("primals") for n in module.graph.nodes)
+        return _torch.as_joint(module, fakes, {"primals": primals, "tangents": len(fakes) - primals})
 
 
-def compile_forward(graph: ForwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
+def compile_forward(
+    graph: ForwardGraph, compilers: Compilers, *, differentiable: bool, env: Any = None
+) -> Callable[..., Any]:
     """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
-    if compiler is nop:
+    compiler, table = compilers.forward if differentiable else compilers.inference, compilers.decompositions
+    if compiler is nop and not table and graph.module is None:
+        _check(forward_module, graph)
         results = (*graph.results, *graph.saved)
         return function_of([*graph.inputs, *taken_symbols(graph)], graph.nodes, results, graph.defined)
-    return _compiled(*forward_module(graph), compiler, env)
+    made = _compiled(*forward_module(graph), compiler, table, env)
+    own = [k for k, n in enumerate((*graph.results, *graph.saved)) if k < len(graph.results) or n.op is _CLONE]
+    return lambda *inputs: _apart(inputs, made(*inputs), own)
+
+
+_CLONE = torch.ops.aten.clone.default
+
+
+def _apart(inputs: Sequence[Any], results: Sequence[Any], own: Sequence[int]) -> list[Any]:
+    """Results, of which a compiler may have merged those that ``own`` memory with each other or with inputs."""
+    found, met = list(results), {_address(a) for a in inputs}
+    for k in own:
+        if (address := _address(found[k])) in met and address is not None:
+            found[k] = found[k].clone()
+        met.add(address)
+    return found
+
+
+def _address(a: Any) -> int | None:
+    return _torch.storage_address(_torch.storage_of(a)) if isinstance(a, Tensor) and a.numel() else None
 
 
 def forward_module(graph: ForwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
     """A forward graph as compilers get it, and what it takes."""
     inputs: list[Node | str] = [*graph.inputs, *taken_symbols(graph)]
+    if graph.module is not None:
+        return graph.module, inputs
     named = [(f"primals_{k + 1}", n) for k, n in enumerate(inputs)]
     results = (*graph.results, *graph.saved)
     return graph_module(named, graph.nodes, results, "aotcheck_forward", graph.defined), inputs
@@ -61,11 +105,14 @@ def taken_symbols(graph: ForwardGraph) -> list[str]:
     return [name for name in symbols_of(graph.nodes) if name not in graph.defined]
 
 
-def compile_backward(graph: BackwardGraph, compiler: Compiler, env: Any = None) -> Callable[..., Any]:
+def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None) -> Callable[..., Any]:
     """What computes gradients, taking saved tensors, then symbols, then tangents."""
-    if compiler is nop:
+    compiler, table = compilers.backward, compilers.decompositions
+    if compiler is nop and not table and graph.module is None:
+        _check(backward_module, graph)
         return function_of(_backward_inputs(graph), graph.nodes, graph.backward.gradients, {})
-    return _compiled(*backward_module(graph), compiler, env)
+    with torch.inference_mode(False), torch.enable_grad():
+        return _compiled(*backward_module(graph), compiler, table, env)
 
 
 def backward_module(graph: BackwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
@@ -73,6 +120,8 @@ def backward_module(graph: BackwardGraph) -> tuple[fx.GraphModule, list[Node | s
     inputs, tangents = _backward_inputs(graph), len(graph.inputs) - len(graph.saved)
     names = [f"saved_{k + 1}" for k in range(len(inputs) - tangents)]
     names += [f"tangents_{k + 1}" for k in range(tangents)]
+    if graph.module is not None:
+        return graph.module, inputs
     named = list(zip(names, inputs, strict=True))
     return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward"), inputs
 
@@ -82,8 +131,20 @@ def _backward_inputs(graph: BackwardGraph) -> list[Node | str]:
     return [*graph.inputs[:count], *symbols_of(graph.nodes), *graph.inputs[count:]]
 
 
-def _compiled(module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, env: Any) -> Callable[..., Any]:
-    made = compiler(module, examples(inputs, env))
+def _check(make: Callable[[Any], tuple[fx.GraphModule, Any]], graph: Any) -> None:
+    if config().debug:
+        assert_functional(make(graph)[0])
+
+
+def _compiled(
+    module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, table: Any, env: Any
+) -> Callable[..., Any]:
+    if config().debug:
+        assert_functional(module)
+    fakes = examples(inputs, env)
+    made = compiler(_torch.decomposed(module, fakes, table) if table else module, fakes)
+    if not callable(made):
+        raise TypeError(f"the compiler returned a {type(made).__name__}, which cannot be called")
     if getattr(made, "_boxed_call", False):
         return lambda *args: made(list(args))
     return made

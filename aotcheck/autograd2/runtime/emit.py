@@ -185,6 +185,10 @@ def emit(
     order = _Order(s, signature, modes, attachments, left)
     order.all()
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
+    if signature.shared:
+        s.add("looked = [*looked]")
+    for structure in signature.shared:
+        s.add(f"looked.append({_built(s, structure, made)})")
     for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
     for of, value in effects.gradients:

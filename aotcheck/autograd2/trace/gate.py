@@ -38,6 +38,9 @@ class Event(enum.Enum):
     SECOND = ("second derivative", "second derivatives come with a later part of this compiler")
     LATE = ("backward of some results", "run one backward for all results")
     STATE = ("state assigned inside", "assign tensors, numbers and strings only")
+    FAKE = ("fake parameter", "build the module with real parameters")
+    OBJECT = ("unregistered container", "register it with torch.utils._pytree, or take what it holds as arguments")
+    SCRIPT = ("TorchScript", "compile the module or function that was scripted")
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 

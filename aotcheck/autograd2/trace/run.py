@@ -105,7 +105,7 @@ def trace(
     grad = after = modes[0]
     with substituted(bound, replicas, symbols) as during, _global_state(), _torch.single_threaded_backward():
         try:
-            with _torch.compiling(), WithoutLooking(), tracer:
+            with _torch.compiling(), _torch.without_dynamo(), _torch.sizes_as_text(), WithoutLooking(), tracer:
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 result = fn(*given, **named)
                 after = torch.is_grad_enabled()

@@ -35,3 +35,38 @@ def test_what_is_read_at_every_call_and_assigned_by_every_call() -> None:
     assert torch.equal(weight.grad, 12 * x)
     assert (slotted.count, list(order), seen) == (2, ["b", "a"], {"a", "b"})
     assert torch.equal(slotted.last, x * x)
+
+
+def test_a_container_in_several_places_stays_one() -> None:
+    kept: dict[str, Any] = {}
+
+    def f(x: torch.Tensor) -> Any:
+        made = [x * 2]
+        kept["last"], kept["both"] = made, (made, {"in": made})
+        return made
+
+    compiled = aot_function(f)
+    for _ in range(2):
+        made = compiled(torch.ones(2))
+        assert made is kept["last"] is kept["both"][0] is kept["both"][1]["in"]
+
+
+def test_a_partition_function_decides_what_is_saved() -> None:
+    from functorch.compile import min_cut_rematerialization_partition
+
+    asked = []
+
+    def compiler(module: Any, _: Any) -> Any:
+        asked.append([str(n.target) for n in module.graph.nodes])
+        return module
+
+    compiled = aot_function(
+        lambda x, y: (x.exp().sin().cos(), (x * y).sin()), compiler, partition_fn=min_cut_rematerialization_partition
+    )
+    for which in ((0, 1), (1,)):
+        leaves = [torch.arange(3.0, requires_grad=True) for _ in range(4)]
+        results, wanted = compiled(*leaves[:2]), (leaves[2].exp().sin().cos(), (leaves[2] * leaves[3]).sin())
+        torch.autograd.backward([results[k].sum() for k in which])
+        torch.autograd.backward([wanted[k].sum() for k in which])
+        assert torch.equal(leaves[0].grad, leaves[2].grad) and torch.equal(leaves[1].grad, leaves[3].grad)
+    assert any("aten.exp.default" in ops for ops in asked[1:]), "computed again in a backward"
