@@ -140,6 +140,8 @@ class Compiled:
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Bound:
         """What a call brings."""
         bound = bind(self.fn, args, kwargs)
+        for event, detail in bound.refused:
+            refuse(Event[event], detail)
         if gradients:
             bound.add_gradients()
         return bound

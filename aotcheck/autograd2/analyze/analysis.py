@@ -13,9 +13,9 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.frontend.tables import GONE
 from aotcheck.autograd2.ir.signature import Assign, Effects, Given, GradOf, Made, Signature
 from aotcheck.autograd2.ir.structure import Structure, take_apart
+from aotcheck.autograd2.ir.tables import GONE
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import Needs, Traced
 

@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aotcheck.autograd2.frontend.tables import Attributes, Globals, attribute_tables, content_of, slots_of
 from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
 from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
-from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.ir.tables import Attributes, Globals, attribute_tables, content_of, slots_of
 
 __all__ = ["ARGUMENTS", "Bound", "Itself", "Spot", "bind"]
 
@@ -90,17 +89,19 @@ class Bound:
         key: what must be equal for a call to be of the same kind: types, structure, plain values.
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
         uninitialized: whether a parameter of a lazy module has no shape yet.
+        refused: what cannot be looked into, by the name of the event, and where it is.
     """
 
     tensors: list[tuple[Descriptor, Tensor]] = field(default_factory=list)
     containers: list[Any] = field(default_factory=list)
     tables: list[Any] = field(default_factory=list)
     key: list[Any] = field(default_factory=list)
-    position: dict[int, int] = field(default_factory=dict)
-    seen: dict[int, int] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
+    position: dict[int, int] = field(default_factory=dict, init=False)
+    seen: dict[int, int] = field(default_factory=dict, init=False)
+    names: list[str] = field(default_factory=list, init=False)
     numbers: dict[Spot, Any] = field(default_factory=dict)
-    uninitialized: bool = False
+    uninitialized: bool = field(default=False, init=False)
+    refused: list[tuple[str, str]] = field(default_factory=list, init=False)
 
     def add_gradients(self) -> None:
         """Gradients of leaves are inputs as well."""
@@ -144,7 +145,7 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     for k, a in enumerate(args):
         kind: Any = type(a)
         if _is_closed(kind):
-            refuse(Event.OBJECT, f"args[{k}] is a {kind.__name__}")
+            bound.refused.append(("OBJECT", f"args[{k}] is a {kind.__name__}"))
         walk.item(a, f"args[{k}]", (ARGUMENTS, k))
     for name, a in kwargs.items():
         bound.key.append(name)
@@ -201,7 +202,7 @@ class _Walk:
 
     def script(self, x: Any, path: str) -> None:
         """What TorchScript has compiled already."""
-        refuse(Event.SCRIPT, path)
+        self.bound.refused.append(("SCRIPT", path))
 
     def submodule(self, x: nn.Module, path: str) -> None:
         """A module that was not found in another."""

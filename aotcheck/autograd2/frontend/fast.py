@@ -16,7 +16,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.frontend.tables import content_of, unchanged
+from aotcheck.autograd2.ir.tables import content_of, unchanged
 
 __all__ = ["Fast", "fast_check"]
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck.autograd2.frontend.bind import ARGUMENTS, Bound
-from aotcheck.autograd2.frontend.tables import GONE, content_of, set_content, unchanged
+from aotcheck.autograd2.ir.tables import GONE, content_of, set_content, unchanged
 
 __all__ = ["Change", "arguments", "changes", "replaced", "substituted"]
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.frontend.tables import attribute_tables, content_of, set_content, slots_of
 from aotcheck.autograd2.ir.size import SYMBOLIC, Size, term, text
+from aotcheck.autograd2.ir.tables import attribute_tables, content_of, set_content, slots_of
 
 __all__ = [
     "PLAIN",

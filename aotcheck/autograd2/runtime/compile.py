@@ -11,12 +11,12 @@ from torch import Tensor, fx
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import config
-from aotcheck.autograd2.ir.functional import assert_functional
 from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
 from aotcheck.autograd2.partition.users import PartitionFunction
 from aotcheck.autograd2.runtime.code import function_of
+from aotcheck.autograd2.runtime.functional import assert_functional
 
 __all__ = [
     "Compilers",

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import GraphFailedError
-from aotcheck.autograd2.frontend.tables import GONE, set_item
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.number import Values, lines_of
 from aotcheck.autograd2.ir.signature import (
@@ -33,6 +32,7 @@ from aotcheck.autograd2.ir.signature import (
 )
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure, build
+from aotcheck.autograd2.ir.tables import GONE, set_item
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_in, watch
 from aotcheck.autograd2.runtime.tensors import as_inference, flat_of, raw_alias, restrided, set_storage
