@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -31,6 +30,7 @@ from aotcheck._torch2.backward import (
     wants_all,
 )
 from aotcheck._torch2.dispatch import meta_kernels
+from aotcheck._torch2.dynamo import compiling, hide_from_dynamo, without_dynamo
 from aotcheck._torch2.graphs import as_joint, decomposed
 from aotcheck._torch2.sizes import (
     GuardOnDataDependentSymNode,
@@ -89,6 +89,7 @@ __all__ = [
     "guards_of",
     "has_gradient",
     "has_hooks",
+    "hide_from_dynamo",
     "holds",
     "is_composite",
     "is_custom",
@@ -199,23 +200,6 @@ def foreign_state() -> str:
     if _C._autograd._top_saved_tensors_default_hooks(True) is not None:
         return "saved-tensor hooks"
     return ""
-
-
-@contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """Inside, ``torch.compiler.is_compiling()`` is true, as libraries ask before they branch on data."""
-    flag = torch.compiler
-    before = flag._is_compiling_flag
-    flag._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        flag._is_compiling_flag = before
-
-
-def without_dynamo() -> contextlib.AbstractContextManager[Any]:
-    """Inside, what was given to ``torch.compile`` runs as it is; Dynamo would remember what it met in a trace."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
 # -- operators

@@ -231,6 +231,7 @@ def aot_function(
     compiled = Compiled(fn, compilers, dynamic)
 
     @functools.wraps(fn)
+    @_torch.hide_from_dynamo
     def call(*args: Any, **kwargs: Any) -> Any:
         return compiled(*args, **kwargs)
 
