@@ -94,7 +94,6 @@ class Compiled:
                 return self._inline("parameters that are not initialized", args, kwargs)
             found, bound = self.specialized(args, kwargs, bound)
         except UserError as error:
-            count("eager_after_user_error")
             return self._original(args, kwargs, error)
         if not kwargs and found.fits is None and not self.gradients:
             self.fast, self.usual = fast_check(bound, args), found
@@ -189,8 +188,16 @@ class Compiled:
         Raises:
             InternalError: the graph raised, and the original does not.
         """
-        result = self.fn(*args, **kwargs)
-        if error is not None and not isinstance(error, UserError):
+        in_trace = isinstance(error, UserError)
+        try:
+            result = self.fn(*args, **kwargs)
+        except Exception:
+            if in_trace:
+                count("eager_after_user_error")
+            raise
+        if in_trace:  # a meta kernel raised where the kernel does not
+            count("refused", Event.KERNEL.value[0])
+        elif error is not None:
             raise InternalError(f"a graph raised {error}, where the function does not") from error
         return result
 

@@ -16,10 +16,11 @@ from aotcheck.autograd2.analyze.effects import more_needs
 from aotcheck.autograd2.config import count
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
-from aotcheck.autograd2.ir.signature import BaseOf, Signature
+from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Signature
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
+from aotcheck.autograd2.joint.memory import Memory, check_counters, memory_after
 from aotcheck.autograd2.joint.regions import Region, regions
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
 from aotcheck.autograd2.partition.users import divide
@@ -123,15 +124,19 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
     try:
         analysis = analyze(traced, needs)
         groups = regions(traced, analysis)
+        left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
         backwards = [backward for region in groups for backward in trace_all(traced, region)]
-        part = _partition(traced, analysis, backwards, compilers)
-        return _emit(traced, analysis, groups, part, compilers)
+        check_counters(traced, analysis)
+        part = _partition(traced, analysis, backwards, compilers, left)
+        return _emit(traced, analysis, groups, part, compilers, left)
     finally:
         disarm(traced.tracer.alive)
         traced.release()
 
 
-def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Backward], compilers: Compilers) -> Partition:
+def _partition(
+    traced: Traced, analysis: Analysis, backwards: Sequence[Backward], compilers: Compilers, left: Sequence[Memory]
+) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
     written: set[Node] = set(flat) if analysis.signature.effects.written else set()
@@ -139,7 +144,7 @@ def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Backward]
         state = traced.inputs[w.input].state
         written |= {i.node for i in traced.inputs if i.state is state and i.node is not None}
     given = traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written
-    whole = partition(*given)
+    whole = partition(*given, after=[x.node for x in left])
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
         return whole
     division = divide(compilers.partition, traced.tracer.graph, whole, compilers.prepare)
@@ -147,7 +152,12 @@ def _partition(traced: Traced, analysis: Analysis, backwards: Sequence[Backward]
 
 
 def _emit(
-    traced: Traced, analysis: Analysis, groups: Sequence[Region], part: Partition, compilers: Compilers
+    traced: Traced,
+    analysis: Analysis,
+    groups: Sequence[Region],
+    part: Partition,
+    compilers: Compilers,
+    left: Sequence[Memory],
 ) -> Specialization:
     symbols = traced.tracer.symbols
     env = None if symbols is None else symbols.env
@@ -163,7 +173,9 @@ def _emit(
             _held(traced, region),
             {graph.backward.request: graph for graph in graphs},
         )
-        attachments.append(Attachment(runner, region.component, _watched(traced, analysis, set(known))))
+        early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
+        dirty = tuple(k for k in region.component.results if Fresh(k) in early)
+        attachments.append(Attachment(runner, region.component, _watched(traced, analysis, set(known)), dirty))
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     position = {i.real: k for k, i in enumerate(traced.inputs)}
@@ -175,7 +187,8 @@ def _emit(
     modes = Modes(*traced.modes, _records_grad(groups, part), bool(traced.tracer.graph.effects))
     derived = {} if symbols is None else symbols.derived
     taken = Symbolic(reads, derived, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
-    call, source = emit(analysis.signature, forward, graph_inputs, attachments, modes, taken)
+    kept = [x for node in part.forward.after for x in left if x.node is node]
+    call, source = emit(analysis.signature, forward, graph_inputs, attachments, modes, taken, kept)
     found = {t: k for k, t in enumerate(tensors)}
     sources = []
     for i in traced.inputs:
@@ -190,12 +203,17 @@ def _emit(
 
 
 def _watched(traced: Traced, analysis: Analysis, needed: set[Node]) -> tuple[int, ...]:
-    """Inputs that the call wrote, and of which backwards need what they hold after it."""
-    return tuple(
+    """Inputs that the caller must not write before a backward, beside those that it saves as they are."""
+    found = {
         w.input
         for w in analysis.signature.effects.written
-        if any(v.value in needed and v.version == v.state.version for v in traced.inputs[w.input].state.views.values())
-    )
+        for v in traced.inputs[w.input].state.views.values()
+        if v.value in needed and v.version == v.state.version and v.value.op != PLACEHOLDER
+    }
+    for k, i in enumerate(traced.inputs):
+        if i.node is not None and i.state.flat is not None and i.state.flat.value in needed and not i.state.resized:
+            found.add(k)
+    return tuple(sorted(found))
 
 
 def _records_grad(groups: Sequence[Region], part: Partition) -> bool:

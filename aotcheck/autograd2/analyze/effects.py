@@ -75,9 +75,9 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
         members = [k for k, i in enumerate(traced.inputs) if i.state is state]
         roots = [k for k in members if traced.inputs[k].node is not None]
         recorded = [k for k in roots if has_new_history(traced.inputs[k])]
-        if not state.version and not (recorded and state.touched):
-            continue
         seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
+        if not state.version and not (state.touched and (recorded or seen)):
+            continue
         if len(recorded) > 1:
             refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
         if recorded:
@@ -125,7 +125,10 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             shift = results.results[base.index].geometry.offset if isinstance(base, Fresh) else None
             found.append(MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
         if needs != meta.requires_grad and not (needs and t.grad_fn is not None):
-            found.append(MetadataMutation(k, requires_grad=needs, detached=not needs and not meta.is_leaf))
+            detached = not needs and not meta.is_leaf
+            if detached and any(j.state is i.state and j is not i for j in traced.inputs):
+                refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")
+            found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
         elif meta.requires_grad and needs and not meta.is_leaf and not _is_lost(i) and t.is_leaf:
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
     return tuple(found)

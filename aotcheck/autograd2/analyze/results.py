@@ -18,7 +18,7 @@ from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import StorageState
 
-__all__ = ["Result", "Results", "requires_grad"]
+__all__ = ["Result", "Results", "is_lost", "requires_grad"]
 
 _UNSEEN = GraphResult()
 _DETACHES = (torch.ops.aten.detach.default, _torch.data_of)
@@ -94,12 +94,17 @@ class Results:
             return Given(given)
         if type(t) is not Replica:
             refuse(Event.CAPTURED, "a result is no tensor of the trace")
-        is_leaf = _is_new_leaf(t)
-        needs = is_leaf or (requires_grad(t) and not t.is_leaf)
+        lost = is_lost(t)
+        is_leaf = not lost and _is_new_leaf(t)
+        needs = is_leaf or lost or (requires_grad(t) and not t.is_leaf)
         state = self.traced.tracer.table.state(t)
         address = _torch.storage_address(state.storage)
         chain, root = self._chain(t, stop_at_detach=address in plain)
         made: How
+        if any(s.source.is_inference() and not s.how.inference for s in chain):
+            refuse(Event.INFERENCE, "a view of an inference tensor is made outside of inference mode")
+        if lost and not _is_early(t, chain):
+            refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:
             made = self._plain(t, False, state, chain, root)
             if isinstance(made, Alias):
@@ -116,7 +121,7 @@ class Results:
         """How a tensor is made that is no leaf of the function's own."""
         given = self.traced.input_of(root)
         if given is not None:
-            if _requires_after(root, chain) != needs:
+            if _requires_after(root, chain) != needs and not is_lost(t):
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
             _check_windows(chain, needs, state)
             if _lost_memory(t, state):
@@ -124,7 +129,7 @@ class Results:
                     refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
                 assert state.source is not None
                 return Alias(Given(state.source), geometry=geometry_of(t))
-            return Alias(Given(given), _steps(chain))
+            return Alias(Given(given), _steps(chain), early=_is_early(t, chain))
         if state.is_input:
             if needs:
                 refuse(Event.HISTORY, "a tensor on the storage of an argument")
@@ -161,9 +166,11 @@ class Results:
             return Alias(Fresh(index), geometry=geometry_of(t), shift=shift, inference=t.is_inference())
         if not chain:
             return Fresh(index)
-        if _requires_after(root, chain) != needs:
+        if _requires_after(root, chain) != needs and not is_lost(t):
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
         _check_windows(chain, needs, state)
+        if self.results[index].tensor is not None and not self.results[index].look.leaf and _is_early(t, chain):
+            return Alias(Fresh(index), _steps(chain), early=True)
         return Alias(self._made(root) if root in self._position else Fresh(index), _steps(chain))
 
     def _chain(self, t: Tensor, stop_at_detach: bool = False) -> tuple[list[ViewStep], Tensor]:
@@ -225,7 +232,22 @@ def _check_windows(chain: Sequence[ViewStep], needs: bool, state: StorageState) 
 def _is_new_leaf(t: Tensor) -> bool:
     """Whether the function made ``t`` a leaf that requires grad."""
     state = state_of(t)
-    return requires_grad(t) and t.is_leaf and (state.step is None or state.told)
+    return (state.step is None or state.told) and requires_grad(t) and t.is_leaf
+
+
+def is_lost(t: Tensor) -> bool:
+    """Whether autograd refuses to say the history of ``t``: of a no_grad view of what was written since."""
+    try:
+        return t.requires_grad and t.grad_fn is NotImplemented
+    except (RuntimeError, IndexError):
+        return True
+
+
+def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
+    """Whether autograd knows that the base of ``t``, which lies where it did, was written since ``t`` was made."""
+    if not chain or state_of(chain[0].source).moved or any(s.op in _DETACHES for s in chain):
+        return False
+    return chain[-1].version != _torch.version_of(t)
 
 
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:

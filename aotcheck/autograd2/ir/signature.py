@@ -178,6 +178,7 @@ class Alias:
         geometry: in place of steps, where it lies on the base's storage; such an alias has no history.
         shift: the offset that the base has in ``geometry``'s count; None if that counts from the storage's beginning.
         inference: whether what has a ``geometry`` is an inference tensor.
+        early: whether it is made before its base is written, as in eager: autograd then takes it for a part of that.
     """
 
     base: Given | Fresh | Made
@@ -185,11 +186,13 @@ class Alias:
     geometry: Geometry | None = None
     shift: Size | None = None
     inference: bool = False
+    early: bool = False
 
     def __str__(self) -> str:
         if self.geometry is not None:
             return f"{self.geometry} on the storage of {self.base}, without history"
-        return " then ".join([f"{self.base}", *map(str, self.steps)])
+        said = " then ".join([f"{self.base}", *map(str, self.steps)])
+        return f"{said}, before {self.base} is written" if self.early else said
 
 
 @dataclass(frozen=True)

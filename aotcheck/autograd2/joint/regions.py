@@ -25,7 +25,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.analysis import Analysis
 from aotcheck.autograd2.analyze.effects import has_new_history
-from aotcheck.autograd2.analyze.results import requires_grad
+from aotcheck.autograd2.analyze.results import is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import Geometry, row_major
 from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf
 from aotcheck.autograd2.ir.size import term
@@ -120,7 +120,7 @@ class _Graph:
             elif isinstance(how, Fresh):
                 if (r := results[how.index]).tensor is not None and r.leaf is None:
                     self.visible.setdefault((t.grad_fn, t.output_nr), how)
-            elif isinstance(how, Alias) and how.steps and requires_grad(t) and t.grad_fn is not None:
+            elif isinstance(how, Alias) and how.steps and not is_lost(t) and requires_grad(t) and t.grad_fn is not None:
                 self.visible.setdefault((t.grad_fn, t.output_nr), Made(k))
         self.order = _sorted(
             [n for n, _ in self.roots], lambda n, nr: (n, nr) not in self.entries and not _torch.accumulates(n)

@@ -21,7 +21,8 @@ aten = torch.ops.aten
 class ForwardGraph:
     """What runs forward: results first, then what is saved, then the values of symbols that it defines.
 
-    ``module`` does so in place of the nodes, where a partition function of the user's made it.
+    ``module`` does so in place of the nodes, where a partition function of the user's made it; ``after`` is what is
+    saved beside what it gives: inputs as the call leaves them.
     """
 
     inputs: tuple[Node, ...]
@@ -30,6 +31,7 @@ class ForwardGraph:
     saved: tuple[Node, ...]
     defined: Mapping[str, tuple[Node, int | None]]
     module: fx.GraphModule | None = None
+    after: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,7 @@ def partition(
     written: set[Node],
     *,
     keep: Sequence[Node] | None = None,
+    after: Sequence[Node] = (),
 ) -> Partition:
     """Cut.
 
@@ -72,26 +75,30 @@ def partition(
         results: what the forward graph has to give.
         written: inputs whose memory the call writes; what is saved of them is copied.
         keep: what may be saved, from which the rest is computed again; by default all that is computed forward.
+        after: what stands for inputs as the call leaves them.
     """
     results = _apart(graph, results)
     count = len(graph.nodes)
     forward = ancestors([*results, *graph.effects, *(keep or ())])
     forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
-    available = forward | set(inputs) if keep is None else set(keep)
-    needed: dict[Node, None] = {}
+    available = (forward | set(inputs) if keep is None else set(keep)) | set(after)
+    found: dict[Node, None] = {}
     cuts = [_cut(graph, available, b) for b in backwards]
     for saved, _ in cuts:
-        needed.update(dict.fromkeys(saved))
+        found.update(dict.fromkeys(saved))
+    left = tuple(n for n in after if n in found)
+    needed = [n for n in found if n not in left]
     copies = {n: _copy(graph, n) if n.memory in written and n.memory is not None else n for n in needed}
     extra = list(graph.nodes[count:])
     order = [n for n in graph.nodes[:count] if n in forward and n.op != PLACEHOLDER] + extra
-    position = {n: k for k, n in enumerate(needed)}
+    position = {n: k for k, n in enumerate([*needed, *left])}
     graphs = tuple(
         BackwardGraph(b, (*saved, *b.tangents), nodes, tuple(position[n] for n in saved))
         for b, (saved, nodes) in zip(backwards, cuts, strict=True)
     )
     kept = tuple(copies[n] for n in needed)
-    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), kept, dict(graph.defined)), graphs)
+    defined = dict(graph.defined)
+    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), kept, defined, after=left), graphs)
 
 
 def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) -> BackwardGraph:

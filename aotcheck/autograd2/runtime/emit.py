@@ -31,11 +31,13 @@ from aotcheck.autograd2.ir.signature import (
     Written,
 )
 from aotcheck.autograd2.ir.size import symbols_in, text
-from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure, build
+from aotcheck.autograd2.ir.structure import Structure, build
 from aotcheck.autograd2.ir.tables import GONE, set_item
+from aotcheck.autograd2.joint.memory import Memory
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_in, watch
-from aotcheck.autograd2.runtime.tensors import as_inference, flat_of, raw_alias, restrided, set_storage
+from aotcheck.autograd2.runtime.source import Source, built, geometry_text, numbers
+from aotcheck.autograd2.runtime.tensors import as_base, as_inference, flat_of, raw_alias, restrided, set_storage
 
 __all__ = ["Attachment", "Call", "emit"]
 
@@ -51,11 +53,13 @@ class Attachment:
         runner: runs its backwards.
         component: which results, and to what its gradients flow.
         watched: inputs that the call wrote and the backward needs: the caller must not write them before it.
+        dirty: of the results, those of which views are made before they get their history.
     """
 
     runner: Runner
     component: Component
     watched: tuple[int, ...] = ()
+    dirty: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,20 +98,6 @@ class Symbolic:
     defined: tuple[str, ...]
 
 
-@dataclass
-class _Source:
-    lines: list[str] = field(default_factory=list)
-    names: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, line: str, indent: int = 1) -> None:
-        self.lines.append("    " * indent + line)
-
-    def bind(self, prefix: str, value: Any) -> str:
-        name = f"{prefix}_{len(self.names)}"
-        self.names[name] = value
-        return name
-
-
 def emit(
     signature: Signature,
     forward: Callable[..., Any],
@@ -115,6 +105,7 @@ def emit(
     attachments: Sequence[Attachment],
     modes: Modes,
     symbolic: Symbolic,
+    kept: Sequence[Memory] = (),
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -124,8 +115,9 @@ def emit(
         attachments: results with a history.
         modes: in which the call is made, and the graph runs.
         symbolic: where the values of symbols come from.
+        kept: inputs whose memory is saved as the call leaves it, beside what the graph saves.
     """
-    s = _Source()
+    s = Source()
     s.names |= {
         "forward": forward, "attach": attach, "flat_of": flat_of, "no_grad": torch.no_grad, "build": build,
         "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": torch.set_grad_enabled,
@@ -182,20 +174,20 @@ def emit(
     for k, look in enumerate(signature.results):
         _look(s, k, look, inside)
     left = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
-    order = _Order(s, signature, modes, attachments, left)
+    order = _Order(s, signature, modes, attachments, left, kept)
     order.all()
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     if signature.shared:
         s.add("looked = [*looked]")
     for structure in signature.shared:
-        s.add(f"looked.append({_built(s, structure, made)})")
+        s.add(f"looked.append({built(s, structure, made)})")
     for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
     for of, value in effects.gradients:
-        s.add(f"set_gradient({_of(of)}, {_built(s, value, made)})")
+        s.add(f"set_gradient({_of(of)}, {built(s, value, made)})")
     if effects.grad_mode is not None:
         s.add(f"set_grad({effects.grad_mode})")
-    s.add(f"return {_built(s, signature.output, made)}")
+    s.add(f"return {built(s, signature.output, made)}")
     if derived := lines_of(symbolic.derived, "\n".join(s.lines)):
         computed = [f"        {line}" for line in derived]
         failed = ["    except ArithmeticError as error:", "        raise GraphFailedError from error"]
@@ -233,7 +225,7 @@ def _in_place(line: str, signature: Signature, k: int, modes: Modes) -> str:
     return f"with inference(True), {line[5:]}" if line.startswith("with ") else f"with inference(True): {line}"
 
 
-def _look(s: _Source, k: int, look: GraphResult, inside: bool) -> None:
+def _look(s: Source, k: int, look: GraphResult, inside: bool) -> None:
     """The graph's result becomes what the caller is to see; ``inside``: the graph ran in inference mode."""
     if look.stride is not None:
         wanted = numbers(look.stride)
@@ -251,19 +243,21 @@ def _look(s: _Source, k: int, look: GraphResult, inside: bool) -> None:
 class _Order:
     """Emits what follows the graph: histories, writes and aliases, each after what it builds on."""
 
-    s: _Source
+    s: Source
     signature: Signature
     modes: Modes
     attachments: Sequence[Attachment]
     left: Mapping[int, How]
-    done: set[Any] = field(default_factory=set)
-    attached: set[Component] = field(default_factory=set)
-    entries: dict[int, str] = field(default_factory=dict)
+    kept: Sequence[Memory]
+    done: set[Any] = field(default_factory=set, init=False)
+    attached: set[Component] = field(default_factory=set, init=False)
+    entries: dict[int, str] = field(default_factory=dict, init=False)
     """What stands for inputs as they were before they were written."""
 
     def all(self) -> None:
         """Everything."""
         effects, modes = self.signature.effects, self.modes
+        self.early()
         for attachment in self.attachments:
             self.attach(attachment)
         self.storages()
@@ -283,6 +277,7 @@ class _Order:
         component = attachment.component
         if component in self.done:
             return
+        self.keep()
         self.done.add(component)
         for end in component.inputs:
             match end:
@@ -290,6 +285,7 @@ class _Order:
                     self.write_all(k)
                 case Made(k):
                     self.make(k)
+                    self.settle(self.signature.made[k])
                 case Inner(k, _):
                     self.attach(self.attachments[k])
                 case Fresh(k):
@@ -306,9 +302,47 @@ class _Order:
         ends = [self.entries.get(e.input, _of(e)) if isinstance(e, Given) else _of(e) for e in component.inputs]
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
         mode, runner = _mode((True, False), self.modes), self.s.bind("runner", attachment.runner)
-        self.s.add(f"{mode}{', '.join(results)}, = attach({runner}, ({', '.join(given)}, ), saved, ({inputs}), sizes)")
+        dirty = f", ({''.join(f'r{k}, ' for k in attachment.dirty)})" if attachment.dirty else ""
+        saved = f"({', '.join(given)}, ), saved, ({inputs}), sizes{dirty}"
+        self.s.add(f"{mode}{', '.join(results)}, = attach({runner}, {saved})")
+        if freed := [x.input for x in self.kept if x.freed]:
+            self.s.add(f"{results[0]}.grad_fn.refilled = ({''.join(f'a{k}, ' for k in freed)})")
         if attachment.watched:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
+
+    def early(self) -> None:
+        """Views that are made before their base is written."""
+        for k in sorted({k for attachment in self.attachments for k in attachment.dirty}):
+            self.s.names["as_base"] = as_base
+            self.s.add(f"r{k} = as_base(r{k})")
+        for k, how in enumerate(self.signature.made):
+            if isinstance(how, Alias) and how.early:
+                self.done.add(("made", k))
+                _make(self.s, how, k, self.modes)
+
+    def settle(self, how: How) -> None:
+        """What was made early gets its history with its base."""
+        match how:
+            case Alias(base=Fresh(j), early=True):
+                for other in self.attachments:
+                    if j in other.component.results:
+                        self.attach(other)
+            case Alias(base=Given(j), early=True):
+                self.write_all(j)
+
+    def keep(self) -> None:
+        """Memory is saved as the call leaves it, once that is written."""
+        if not self.kept or "kept" in self.done:
+            return
+        self.done.add("kept")
+        self.storages()
+        for x in self.kept:
+            self.write_all(x.input)
+        kept = [
+            f"a{x.input}" if x.flat is None else f"flat_of(a{x.input}, {self.s.bind('dtype', x.flat)})"
+            for x in self.kept
+        ]
+        self.s.add(f"saved += ({', '.join(kept)}, )")
 
     def _stand_in(self, g: Geometry, device: torch.device) -> str:
         kind = f"{self.s.bind('dtype', g.dtype)}, {self.s.bind('device', device)}"
@@ -344,7 +378,7 @@ class _Order:
             if w.result in attachment.component.results:
                 self.attach(attachment)
         waiting = [a.component for a in self.attachments if a.component not in self.attached]
-        for k in w.beside:
+        for k in w.beside if w.kind is Mutation.DIFFERENTIABLE else ():
             if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
                 self.entries[k], meta = f"e{k}", self.signature.inputs[k].meta
                 runner, given = self.s.bind("passing", PASSING), self._stand_in(meta.geometry, meta.device)
@@ -381,14 +415,14 @@ def _write(w: Written) -> str:
     return f"with no_grad(): a{w.input}.copy_(r{w.result})"
 
 
-def _move(s: _Source, m: MetadataMutation, signature: Signature, modes: Modes) -> None:
+def _move(s: Source, m: MetadataMutation, signature: Signature, modes: Modes) -> None:
     name = f"a{m.input}"
     if m.geometry is not None:
         g = m.geometry
         if m.base is None:
             line = f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})"
         else:
-            line = f"set_storage({name}, {_of(m.base)}, {_geometry(s, g)}, {text(m.shift)}, {m.by_data})"
+            line = f"set_storage({name}, {_of(m.base)}, {geometry_text(s, g)}, {text(m.shift)}, {m.by_data})"
         s.add(_in_place(line, signature, m.input, modes))
     if m.requires_grad is False:
         line = f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)"
@@ -407,25 +441,12 @@ def _of(base: End) -> str:
             return f"m{k}"
 
 
-def numbers(terms: Sequence[Any]) -> str:
-    """Terms as the source of a tuple."""
-    return f"({''.join(f'{text(x)}, ' for x in terms)})"
-
-
-def _geometry(s: _Source, g: Geometry) -> str:
-    """The geometry in this call."""
-    name = s.bind("geometry", g)
-    if not symbols_in([g.offset, *g.shape, *g.stride]):
-        return name
-    return f"{name}._replace(offset={text(g.offset)}, shape={numbers(g.shape)}, stride={numbers(g.stride)})"
-
-
-def _argument(s: _Source, a: Any) -> str:
+def _argument(s: Source, a: Any) -> str:
     """An argument of a view op in this call."""
     return text(a) if symbols_in(a) else s.bind("arg", a)
 
 
-def _make(s: _Source, how: How, k: int, modes: Modes) -> None:
+def _make(s: Source, how: How, k: int, modes: Modes) -> None:
     """Let ``m<k>`` be the tensor."""
     if isinstance(how, MadeLeaf):
         _make(s, how.of, k, modes)
@@ -438,7 +459,7 @@ def _make(s: _Source, how: How, k: int, modes: Modes) -> None:
             s.add(f"m{k} = {name}")
     elif how.geometry is not None:
         mode = "" if how.inference is modes.inference else f"with inference({how.inference}): "
-        s.add(f"{mode}m{k} = raw_alias({_of(how.base)}, {_geometry(s, how.geometry)}, {text(how.shift)})")
+        s.add(f"{mode}m{k} = raw_alias({_of(how.base)}, {geometry_text(s, how.geometry)}, {text(how.shift)})")
     else:
         name = _of(how.base)
         for step in how.steps:
@@ -448,29 +469,14 @@ def _make(s: _Source, how: How, k: int, modes: Modes) -> None:
             s.add(f"m{k} = {name}")
 
 
-def _step(s: _Source, step: Step, k: int, source: str, modes: Modes) -> None:
+def _step(s: Source, step: Step, k: int, source: str, modes: Modes) -> None:
     kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
     rest = "".join(f", {_argument(s, a)}" for a in step.args)
     item = "" if step.index is None else f"[{step.index}]"
     s.add(f"{_mode((step.grad, step.inference), modes)}m{k} = {s.bind('op', step.op)}({source}{rest}{kwargs}){item}")
 
 
-def _assign(s: _Source, table: int, key: Structure, value: Structure | None, made: str) -> None:
+def _assign(s: Source, table: int, key: Structure, value: Structure | None, made: str) -> None:
     s.names |= {"set_item": set_item, "GONE": GONE}
-    given = "GONE" if value is None else _built(s, value, made)
-    s.add(f"set_item(tables[{table}], {_built(s, key, made)}, {given})")
-
-
-def _built(s: _Source, structure: Structure, made: str) -> str:
-    match structure:
-        case Leaf(index):
-            return f"m{index}"
-        case Const(value):
-            return repr(value) if value is None or type(value) in (int, bool, str) else s.bind("constant", value)
-        case Sized(term):
-            return text(term)
-        case ListOf(kind, items) if kind in (tuple, list):
-            inside = "".join(f"{_built(s, item, made)}, " for item in items)
-            return f"({inside})" if kind is tuple else f"[{inside}]"
-        case _:
-            return f"build({s.bind('structure', structure)}, {made}, looked, sizes)"
+    given = "GONE" if value is None else built(s, value, made)
+    s.add(f"set_item(tables[{table}], {built(s, key, made)}, {given})")

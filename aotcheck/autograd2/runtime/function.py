@@ -60,7 +60,11 @@ class Runner:
         with torch.no_grad(), _torch.autocast_off():
             numbers = [sizes[name] for name in symbols_of(graph.nodes)] if sizes else ()
             found: Sequence[Tensor | None] = function(*saved, *numbers, *lying)
-        return found
+        gradients = graph.backward.gradients
+        passed = {n: t for n, t in zip(graph.backward.tangents, given, strict=True) if n in gradients}
+        if not passed:
+            return found
+        return [found[k] if n is None or n not in passed else passed[n] for k, n in enumerate(gradients)]
 
     def passed(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward comes by, of those that it frees."""
@@ -149,6 +153,9 @@ _WRITTEN = (
 )
 
 
+_FREED = "the backward needs the memory of a tensor that the compiled function freed: allocate and fill it first"
+
+
 def stand_in(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """A tensor of that shape with the memory of one element."""
     return torch.empty_strided(shape, (0,) * len(shape), dtype=dtype, device=device)
@@ -168,11 +175,14 @@ class _Attached(torch.autograd.Function):
     """Takes results and saved tensors past autograd, and the inputs to which gradients flow."""
 
     @staticmethod
-    def forward(ctx: Any, runner: Runner, results: Any, saved: Any, sizes: Any, *inputs: Tensor) -> Any:
+    def forward(ctx: Any, runner: Runner, results: Any, saved: Any, sizes: Any, dirty: int, *inputs: Tensor) -> Any:
         ctx.set_materialize_grads(False)
         ctx.sizes = sizes
         ctx.runner = runner
         ctx.left = None
+        ctx.dirty = dirty
+        if dirty:
+            ctx.mark_dirty(*inputs[:dirty])
         if saved:
             ctx.save_for_backward(*saved)
         return results
@@ -183,7 +193,7 @@ class _Attached(torch.autograd.Function):
             refuse(Event.SECOND)
         runner: Runner = ctx.runner
         if runner is PASSING:
-            return (None, None, None, None, *tangents)
+            return (None, None, None, None, None, *tangents)
         request = _request(ctx, tangents)
         whole = request.inputs is None and all(request.defined)
         left: Left | None = ctx.left
@@ -196,6 +206,9 @@ class _Attached(torch.autograd.Function):
         for counter, version in getattr(ctx, "watched", ()) if whole or passed else ():
             if _torch.version_of(counter) != version:
                 raise RuntimeError(_WRITTEN)
+        for t in getattr(ctx, "refilled", ()):
+            if t.untyped_storage().nbytes() < t.numel() * t.itemsize:
+                raise RuntimeError(_FREED)
         position = {k: n for n, k in enumerate(runner.saved)}
         if left is not None:
             saved = [left.get(position[k]) for k in graph.saved]
@@ -207,14 +220,14 @@ class _Attached(torch.autograd.Function):
         found = runner.run(graph, saved, tangents, ctx.sizes)
         if not _torch.keeps_graph():
             _free(ctx, runner, None if whole and left is None else passed)
-        return (None, None, None, None, *found)
+        return (*(None,) * (5 + ctx.dirty), *found)
 
 
 def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     """What the backward that runs now is asked for."""
     inputs = None
     if not _torch.wants_all():
-        inputs = tuple([_torch.wants(node) for node, _ in ctx.next_functions])
+        inputs = tuple([_torch.wants(node) for node, _ in ctx.next_functions[ctx.dirty :]])
         inputs = None if all(inputs) else inputs
     casts = tuple([(device, torch.get_autocast_dtype(device)) for device in _torch.autocast_devices()])
     return Request(tuple([t is not None for t in tangents]), inputs, casts)
@@ -237,9 +250,18 @@ _apply = _torch.bound_apply(_Attached)
 
 
 def attach(
-    runner: Runner, results: Sequence[Tensor], saved: Sequence[Tensor], inputs: Sequence[Tensor], sizes: Any
+    runner: Runner,
+    results: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    sizes: Any,
+    dirty: Sequence[Tensor] = (),
 ) -> Any:
-    """``results`` with the history of a component whose backward ``runner`` runs, with these values of symbols."""
+    """``results`` with the history of a component whose backward ``runner`` runs, with these values of symbols.
+
+    Of those that are ``dirty`` there are views already. Autograd gives these a history, as to views of what is written.
+    """
     clean = tuple([r if _torch.base_of(r) is None else r.detach() for r in results])
     kept = dict(zip(results, clean, strict=True))
-    return _apply(runner, clean, tuple([kept.get(saved[k], saved[k]) for k in runner.saved]), sizes, *inputs)
+    left = tuple([kept.get(saved[k], saved[k]) for k in runner.saved])
+    return _apply(runner, clean, left, sizes, len(dirty), *dirty, *inputs)

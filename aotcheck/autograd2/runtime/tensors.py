@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
 
 __all__ = ["as_inference", "flat_of", "raw_alias", "restrided", "set_storage"]
@@ -17,6 +18,11 @@ def flat_of(t: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(0, dtype=dtype, device=t.device).set_(
             storage, 0, (storage.nbytes() // dtype.itemsize,), (1,)
         )
+
+
+def as_base(t: Tensor) -> Tensor:
+    """``t``, as a view of nothing."""
+    return t if _torch.base_of(t) is None else t.detach()
 
 
 def restrided(t: Tensor, stride: tuple[int, ...]) -> Tensor:

@@ -41,6 +41,10 @@ class Event(enum.Enum):
     FAKE = ("fake parameter", "build the module with real parameters")
     OBJECT = ("unregistered container", "register it with torch.utils._pytree, or take what it holds as arguments")
     SCRIPT = ("TorchScript", "compile the module or function that was scripted")
+    LEAF = ("requires_grad changed inside", "set it once, on a tensor that is no view and is not moved")
+    INFERENCE = ("inference mode inside", "enter and leave inference mode outside of the function")
+    COUNTERS = ("saved memory with several version counters", "use detach in place of .data and set_")
+    KERNEL = ("error in the trace alone", "nothing: the call ran eagerly")
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 

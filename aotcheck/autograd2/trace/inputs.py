@@ -241,6 +241,7 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     grad_fn, edge = replica.grad_fn, None
     if replica.requires_grad:
         edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
+    replica.aot.is_input = True
     state = tracer.table.state(replica)
     meta = meta_of(t)._replace(geometry=geometry_of(replica))
     return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state, _torch.version_of(replica))

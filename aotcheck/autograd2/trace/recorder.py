@@ -20,7 +20,7 @@ from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
-from aotcheck.autograd2.trace.view import View
+from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View
 from aotcheck.autograd2.trace.where import user_line
 
 __all__ = ["Recorder", "check_bounds"]
@@ -30,6 +30,7 @@ _PLAIN = frozenset(
     {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
 )
 _AS_STRIDED = aten.as_strided.default
+_DETACH, _VIEW_DTYPE = aten.detach.default, aten.view.dtype
 _ZEROS = aten._efficientzerotensor.default
 _ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
 """Views whose kernels do not look whether the storage has the memory; those of all others do."""
@@ -155,11 +156,14 @@ class Recorder:
         """Results that lie on the memory of ``source``, the op's first argument."""
         if source is not args[0]:
             refuse(Event.ALIAS, str(func), user_line())
+        inference = torch.is_inference_mode_enabled()
+        if inference and func in UNSAFE_SPLITS and not source.is_inference():
+            refuse(Event.INFERENCE, f"{func} of a tensor from outside of it", user_line())
         lies, parent = geometry_of(source), self.table.view(source)
         state = parent.state
         many = not isinstance(out, Tensor)
         rest, known = tuple(map(_terms, args[1:])), {k: _terms(v) for k, v in kwargs.items()}
-        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        modes = torch.is_grad_enabled(), inference
         made = [o if type(o) is Replica else make_replica(o, state.device, self) for o in (out if many else (out,))]
         parts = tuple(geometry_of(r) for r in made)
         for k, (r, geometry) in enumerate(zip(made, parts, strict=True)):
@@ -173,7 +177,13 @@ class Recorder:
                     view.derive(parent, func, rest, known or NO_KWARGS, index)
                     view.parts = parts if many else None
             if r is not source:
-                state_of(r).step = ViewStep(source, Step(func, rest, known, index, *modes), geometry, lies)
+                how = Step(func, rest, known, index, *modes)
+                before = state_of(source).step
+                if func is _DETACH and before is not None and before.op is _VIEW_DTYPE and not _is_real(r):
+                    state_of(r).step = before  # autograd's own: what cannot require grad is no view
+                else:
+                    state_of(r).step = ViewStep(source, how, geometry, lies, _torch.version_of(source))
+                state_of(r).apart = state_of(source).apart or func in UNSAFE_SPLITS
         return type(out)(made) if many else made[0]
 
     # -- kernels, nodes and results
@@ -215,6 +225,10 @@ class Recorder:
         if type(a) in _PLAIN:
             return a
         if type(a) is Replica:
+            if self.in_backward:
+                self.table.state(a).needed = True
+            elif state_of(a).apart and torch.is_grad_enabled():
+                self.table.state(a).apart = True
             return self.table.read(a)
         if type(a) in (list, tuple):
             return [self.value_of(x) for x in a]
@@ -309,6 +323,10 @@ def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:
         return
     if reached > size:
         raise RuntimeError(f"{func}: sizes {g.shape}, strides {g.stride} are out of bounds of a storage of size {size}")
+
+
+def _is_real(t: Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
 
 
 def _is_strided(t: Tensor) -> bool:

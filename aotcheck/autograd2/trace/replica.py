@@ -14,7 +14,7 @@ disarmed when the trace is over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -53,12 +53,14 @@ class ViewStep:
         how: what made it.
         geometry: where it lay then.
         source_geometry: where its source lay then.
+        version: how often its memory had been written then.
     """
 
     source: Tensor
     how: Step
     geometry: Geometry
     source_geometry: Geometry
+    version: int
 
     @property
     def op(self) -> Any:
@@ -77,18 +79,26 @@ class TensorState:
         is_parameter: whether the real tensor is a ``Parameter``.
         data_assigned: whether ``.data`` was assigned.
         told: whether the function made it require grad. A view made under no_grad says that it does if its base does.
+        set: what the function let it require, if it did.
+        detached: whether detach_ was called on it.
+        is_input: whether it stands for an input.
         is_root_of_view: whether the real tensor is a view, and this replica is not.
+        apart: whether it counts versions apart from other tensors on its memory.
         moved: whether set_, resize_ or an in-place change of its shape was called on it.
     """
 
     device: torch.device
     trace: Trace
     step: ViewStep | None = None
-    is_parameter: bool = False
-    data_assigned: bool = False
-    moved: bool = False
-    told: bool = False
-    is_root_of_view: bool = False
+    is_parameter: bool = field(default=False, init=False)
+    data_assigned: bool = field(default=False, init=False)
+    moved: bool = field(default=False, init=False)
+    told: bool = field(default=False, init=False)
+    is_root_of_view: bool = field(default=False, init=False)
+    apart: bool = field(default=False, init=False)
+    set: bool | None = field(default=None, init=False)
+    detached: bool = field(default=False, init=False)
+    is_input: bool = field(default=False, init=False)
 
 
 class Replica(Tensor):
@@ -140,15 +150,21 @@ class Replica(Tensor):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Replica:
-        """Noted, as autograd does not tell."""
+        """Noted, as autograd does not tell. Refused where autograd would not say later what it has done."""
+        state = self.aot
+        if state.set not in (None, requires_grad) or (requires_grad and state.detached and not state.is_input):
+            refuse(Event.LEAF)
+        if _torch.requires_grad(self) and (state.is_root_of_view or _torch.base_of(self) is not None):
+            refuse(Event.LEAF, "a view requires grad already")
         Tensor.requires_grad_(self, requires_grad)
-        self.aot.told = requires_grad
+        state.told = state.set = requires_grad
         return self
 
     def detach_(self) -> Replica:
         """As torch's, which tells no mode of it. Of views it is an error."""
         self.aot.trace.bases_wanted |= self.aot.is_root_of_view
         Tensor.detach_(self)
+        self.aot.detached = True
         return self
 
     @property
@@ -157,8 +173,9 @@ class Replica(Tensor):
         made: Any = _torch.data_of(self)
         _torch.set_class(made, Replica)
         lies, state = geometry_of(self), self.aot
-        step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), lies, lies)
+        step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), lies, lies, 0)
         made.__dict__["aot"] = TensorState(state.device, state.trace, step)
+        made.__dict__["aot"].apart = True
         state.trace.alive.append(made)
         replica: Replica = made
         return replica
@@ -167,7 +184,9 @@ class Replica(Tensor):
     def data(self, value: Tensor) -> None:
         if type(value) is not Replica:
             refuse(Event.CAPTURED, "it is assigned to .data")
-        self.aot.data_assigned = self.aot.moved = True
+        if self.aot.told and not self.aot.is_input:
+            refuse(Event.LEAF, "data is assigned to a leaf made inside")
+        self.aot.data_assigned = self.aot.moved = self.aot.apart = True
         _torch.set_data(self, value)
 
     @property

@@ -121,6 +121,8 @@ class StorageState:
         pending: writes that were not carried to the root yet, with the version each made.
         lost: the flat view before the storage last shrank.
         touched: whether an empty part of it was written, which autograd records.
+        apart: whether autograd may have saved a tensor on it that counts versions apart from others.
+        needed: whether a backward reads it.
     """
 
     storage: torch.UntypedStorage
@@ -136,6 +138,8 @@ class StorageState:
     lost: View | None = field(default=None, init=False)
     resized: bool = field(default=False, init=False)
     touched: bool = field(default=False, init=False)
+    apart: bool = field(default=False, init=False)
+    needed: bool = field(default=False, init=False)
 
     @property
     def is_input(self) -> bool:

@@ -249,11 +249,12 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     target = args[0]
     if target.requires_grad and not target.is_leaf:
         refuse(Event.STORAGE, str(func), user_line())
-    tracer.table.view(target)
+    before = tracer.table.view(target).state
     if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
         refuse(Event.STORAGE, str(func), user_line())
     tracer.run(func, args, kwargs)
     state_of(target).moved = True
+    state_of(target).apart |= tracer.table.state(target) is not before
     tracer.keep.append(target)
     state = tracer.table.state(target)
     if not state.roots:

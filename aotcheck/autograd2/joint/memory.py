@@ -1,0 +1,110 @@
+"""Memory that the caller sees after the call, and from which a backward reads what eager saved.
+
+What eager saves is memory, not values: a backward reads what the memory of an argument or a result then holds. So
+before backwards are traced, the values that views of such memory have are forgotten, but for one of the whole: the
+result, or a node that stands for the argument as the call leaves it. A backward then computes the views again from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from aotcheck.autograd2.analyze.analysis import Analysis
+from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
+from aotcheck.autograd2.ir.signature import Mutation
+from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.run import Traced
+from aotcheck.autograd2.trace.view import StorageState, View
+
+__all__ = ["Memory", "check_counters", "memory_after"]
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """An input as the call leaves it.
+
+    Args:
+        node: stands for it in backwards.
+        input: which one.
+        flat: the dtype, if it is the whole storage in one dimension.
+        freed: whether the call frees its memory, so that the caller must fill it again before the backward.
+    """
+
+    node: Node
+    input: int
+    flat: torch.dtype | None = None
+    freed: bool = False
+
+
+def memory_after(traced: Traced, analysis: Analysis) -> tuple[Memory, ...]:
+    """Let the table's values be those that memory has after the call."""
+    effects = analysis.signature.effects
+    moved = {m.input for m in effects.moved if m.geometry is not None or m.base is not None}
+    recorded = [traced.inputs[w.input].state for w in effects.written if w.kind is Mutation.DIFFERENTIABLE]
+    results = {r.node for r in analysis.results}
+    freed = [_freed(traced, m.input) for m in effects.moved if m.nbytes is not None and m.input not in moved]
+    found = [after for after in freed if after is not None]
+    for w in effects.written:
+        state = traced.inputs[w.input].state
+        if w.input in moved or state.lost is not None or any(state is s for s in recorded):
+            continue
+        view = traced.tracer.table.flat(state) if w.flat else state.roots[0]
+        view.value, view.version = _stands_for(view), state.version
+        found.append(Memory(view.value, w.input, view.geometry.dtype if w.flat else None))
+        _forget(state, view)
+        for k, i in enumerate(traced.inputs):
+            part = state.views.get(i.geometry)
+            if w.flat and i.state is state and i.node is not None and k not in moved and part not in (None, view):
+                part.value, part.version = _stands_for(part), state.version
+                found.append(Memory(part.value, k))
+    for state in traced.tracer.table.states.values():
+        if state.lost is not None or len(state.roots) != 1:
+            continue
+        root = state.roots[0]
+        if root.version != state.version or root.value is None:
+            continue
+        if root.value in results or (root.value.op == PLACEHOLDER and not state.version):
+            _forget(state, root)
+    return tuple(found)
+
+
+def check_counters(traced: Traced, analysis: Analysis) -> None:
+    """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
+    results = {r.node for r in analysis.results}
+    for state in traced.tracer.table.states.values():
+        seen = state.is_input or any(root.value in results for root in state.roots)
+        if state.needed and state.apart and seen:
+            refuse(Event.COUNTERS)
+
+
+def _stands_for(view: View) -> Node:
+    node = Node(PLACEHOLDER)
+    node.geometry, node.device, node.memory = view.geometry, view.state.device, node
+    return node
+
+
+def _forget(state: StorageState, whole: View) -> None:
+    """Views of ``whole`` have to be made of it again, but for those that are inputs themselves."""
+    for view in state.views.values():
+        if view is not whole and (state.version or view.value is None or view.value.op != PLACEHOLDER):
+            view.version = -1
+
+
+def _freed(traced: Traced, k: int) -> Memory | None:
+    """An input that was all of a storage which the call freed."""
+    state, g = traced.inputs[k].state, traced.inputs[k].geometry
+    lost = state.lost
+    if lost is None or state.nbytes != 0 or not g.is_contiguous or g.dtype != lost.geometry.dtype:
+        return None
+    if g.offset != 0 or (g.numel,) != lost.geometry.shape or g not in state.views:
+        return None
+    for view in state.views.values():
+        view.value, view.version = None, -1
+    whole = state.views[g]
+    whole.value, whole.version = _stands_for(whole), state.version
+    lost.value = traced.tracer.graph.view(aten.view.default, whole.value, [-1])
+    return Memory(whole.value, k, freed=True)

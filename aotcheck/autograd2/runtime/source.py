@@ -1,0 +1,60 @@
+"""Python source that grows line by line, and how values are written in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.size import symbols_in, text
+from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
+
+__all__ = ["Source", "built", "geometry_text", "numbers"]
+
+
+@dataclass
+class Source:
+    """Lines of Python, and what they name."""
+
+    lines: list[str] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, line: str, indent: int = 1) -> None:
+        """One more line."""
+        self.lines.append("    " * indent + line)
+
+    def bind(self, prefix: str, value: Any) -> str:
+        """A name for a value."""
+        name = f"{prefix}_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+
+def numbers(terms: Sequence[Any]) -> str:
+    """Terms as the source of a tuple."""
+    return f"({''.join(f'{text(x)}, ' for x in terms)})"
+
+
+def geometry_text(s: Source, g: Geometry) -> str:
+    """The geometry in this call."""
+    name = s.bind("geometry", g)
+    if not symbols_in([g.offset, *g.shape, *g.stride]):
+        return name
+    return f"{name}._replace(offset={text(g.offset)}, shape={numbers(g.shape)}, stride={numbers(g.stride)})"
+
+
+def built(s: Source, structure: Structure, made: str) -> str:
+    """What builds a structure of the tensors in ``made``."""
+    match structure:
+        case Leaf(index):
+            return f"m{index}"
+        case Const(value):
+            return repr(value) if value is None or type(value) in (int, bool, str) else s.bind("constant", value)
+        case Sized(term):
+            return text(term)
+        case ListOf(kind, items) if kind in (tuple, list):
+            inside = "".join(f"{built(s, item, made)}, " for item in items)
+            return f"({inside})" if kind is tuple else f"[{inside}]"
+        case _:
+            return f"build({s.bind('structure', structure)}, {made}, looked, sizes)"
