@@ -31,7 +31,7 @@ from aotcheck._torch2.backward import (
 )
 from aotcheck._torch2.dispatch import meta_kernels
 from aotcheck._torch2.dynamo import compiling, hide_from_dynamo, without_dynamo
-from aotcheck._torch2.graphs import as_joint, decomposed
+from aotcheck._torch2.graphs import as_joint, auto_functionalized, decomposed
 from aotcheck._torch2.sizes import (
     GuardOnDataDependentSymNode,
     PythonPrinter,
@@ -70,6 +70,7 @@ __all__ = [
     "accumulates",
     "as_before_dispatch",
     "as_joint",
+    "auto_functionalized",
     "autocast_devices",
     "autocast_off",
     "base_of",

@@ -17,7 +17,7 @@ from aotcheck.autograd2.errors import GraphFailedError, InternalError, Unsupport
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import Fast, fast_check
 from aotcheck.autograd2.frontend.guards import Key, differing, every_size, key_of
-from aotcheck.autograd2.ir.number import Dynamic
+from aotcheck.autograd2.ir.number import Dynamic, Of, Read
 from aotcheck.autograd2.partition.users import PartitionFunction, default_partition
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
 from aotcheck.autograd2.specialize import Specialization, specialize
@@ -56,6 +56,8 @@ class Compiled:
         self.met: dict[Any, tuple[Any, Dynamic]] = {}
         self.gradients = False
         self.made = 0
+        self.numbers: dict[Any, Any] = {}
+        self.differed: set[Any] = set()
         self.fast: Fast | None = None
         self.usual: Specialization | None = None
 
@@ -179,8 +181,17 @@ class Compiled:
         tensors = [t for _, t in bound.tensors]
         kind, numbers = key_of(bound, self.gradients)
         sizes: Dynamic = every_size(tensors) if self.dynamic else frozenset()
+        changed = self._changed(bound)
+        found = sizes | frozenset(Read(Of.PLAIN, k) for k, at in enumerate(bound.numbers) if at in changed)
         before = self.met.get(kind)
-        return sizes if before is None else sizes | before[1] | differing(tensors, numbers, before[0])
+        return found if before is None else found | before[1] | differing(tensors, numbers, before[0])
+
+    def _changed(self, bound: Bound) -> set[Any]:
+        """Where numbers lie that differed between calls, of whatever kinds."""
+        for at, number in bound.numbers.items():
+            if self.numbers.setdefault(at, number) != number:
+                self.differed.add(at)
+        return self.differed
 
     def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException | None) -> Any:
         """What the original does on the real inputs, as the function raised while it was traced, or its graph did.

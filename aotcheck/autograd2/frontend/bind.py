@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -235,6 +236,11 @@ class _Walk:
         if type(x) not in _CONTAINERS and not fixed:
             self.attributes(x, path)
 
+    def reference(self, x: weakref.ref[Any], path: str) -> None:
+        """A weak reference: what it refers to, if that is a tensor."""
+        target = x()
+        self.value(target, path) if isinstance(target, Tensor) else self.opaque(x, path)
+
     def limits(self, x: slice, path: str) -> None:
         """What a slice holds."""
         self.value((x.start, x.stop, x.step), path)
@@ -351,6 +357,7 @@ _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
     (functools.partial, _Walk.partial),
     (dict, _Walk.mapping),
     ((list, collections.deque, set, tuple, frozenset), _Walk.elements),
+    (weakref.ref, _Walk.reference),
     (slice, _Walk.limits),
 )
 

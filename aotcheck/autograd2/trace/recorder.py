@@ -10,8 +10,8 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
-from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem
-from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem, nodes_in
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, term
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -49,6 +49,7 @@ class Recorder:
         symbols: those of sizes, if some sizes are no fixed numbers.
         symbols_wanted: whether data decided a size.
         in_backward: whether a backward is recorded.
+        sparse: nodes that give sparse gradients.
     """
 
     def __init__(self, symbols: Symbols | None = None) -> None:
@@ -64,6 +65,7 @@ class Recorder:
         self.gradients_wanted = False
         self.symbols_wanted = False
         self.in_backward = False
+        self.sparse: set[Node] = set()
         self.bases_wanted = False
 
     def lift(self, t: Tensor) -> Tensor:
@@ -90,7 +92,7 @@ class Recorder:
             if kwargs.get("device") is not None or not has_tensor:
                 here = {**kwargs, "device": _torch.META}
                 kwargs = {**kwargs, "device": device}
-        if here.get("layout") not in (None, torch.strided):
+        if here.get("layout") not in (None, torch.strided, torch.sparse_coo if self.in_backward else None):
             refuse(Event.SPARSE, str(here["layout"]), user_line())
         if func is _ZEROS:
             func, info = aten.zeros.default, info_of(aten.zeros.default)
@@ -242,7 +244,12 @@ class Recorder:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KWARGS) -> Node:
         """A node with the user's line; in a backward the line of what is differentiated."""
-        node = self.graph.call(func, args, kwargs)
+        sparse = [n in self.sparse for n in nodes_in((*args, *kwargs.values()))] if self.sparse else []
+        if any(sparse) and (func is not aten.add.Tensor or kwargs or len(args) != 2):
+            refuse(Event.SPARSE, f"{func} takes a sparse gradient", user_line())
+        node = self.graph.call(func, (args[1], args[0]) if sparse == [True, False] else args, kwargs)  # dense one first
+        if sparse and all(sparse):
+            self.sparse.add(node)
         node.sequence = _torch.sequence_number()
         ran = _torch.running_sequence_number()
         if ran is None:
@@ -276,6 +283,8 @@ class Recorder:
 
     def fresh(self, out: Tensor, node: Node, device: torch.device) -> Replica:
         """A result on memory of its own."""
+        if self.in_backward and out.layout is torch.sparse_coo:
+            return self._sparse_gradient(out, node, device)
         if not _is_strided(out):
             refuse(Event.SPARSE, str(out.layout), user_line())
         made = out if type(out) is Replica else make_replica(out, device, self)
@@ -283,6 +292,11 @@ class Recorder:
             refuse(Event.ALIAS, str(node.op), user_line())
         self.table.bind(made, node)
         return made
+
+    def _sparse_gradient(self, out: Tensor, node: Node, device: torch.device) -> Replica:
+        """The gradient of an embedding. To the trace it is dense; only such gradients can be added to it."""
+        self.sparse.add(node)
+        return self.fresh_at(row_major(tuple(map(term, out.shape)), out.dtype), node, device)
 
     def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
         """A new replica of that geometry that holds ``node``."""

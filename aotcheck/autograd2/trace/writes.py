@@ -183,6 +183,8 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
 
     Only ops of torch's that have such a variant: fused optimizers, and the like.
     """
+    if func.namespace != "aten":
+        return _custom(tracer, func, info, args, kwargs)
     functional = _variant_with_results(func)
     if functional is None:
         refuse(Event.UNKNOWN_WRITE, str(func), user_line())
@@ -206,6 +208,38 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
             value.device = state_of(t).device
             tracer.table.write(tracer.table.view(t), value)
     return None
+
+
+def _custom(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op of the user's that writes. Torch's op for such ops gives its results, and what it wrote to copies."""
+    names = [a.name for a in _torch.schema_of(func).arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
+    every, targets = [_tensors_in(list(x.values())) for x in (given, written)]
+    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in every]
+    if any(addresses.count(_torch.storage_address(_torch.storage_of(t))) > 1 for t in targets):
+        refuse(Event.OVERLAP, f"tensors given to {func} share memory", user_line())
+    device, values = tracer.device_of(args, kwargs), tracer.value_of({**written, **given})
+    out = tracer.run(func, args, kwargs)
+    node = tracer.call(_torch.auto_functionalized, (func,), values)
+    several = isinstance(out, (list, tuple))
+    results = [*out] if several else [out]
+    for k, o in enumerate(results):
+        if isinstance(o, Tensor):
+            results[k] = tracer.fresh(o, tracer.graph.call(getitem, (node, k)), device)
+    for k, w in enumerate(written.values(), len(results)):
+        item = tracer.graph.call(getitem, (node, k))
+        for j, t in enumerate(_tensors_in(w)):
+            value = item if t is w else tracer.graph.call(getitem, (item, j))
+            value.device = state_of(t).device
+            _write(tracer, t, value, geometry_of(t))
+    return type(out)(results) if several else results[0]
+
+
+def _tensors_in(x: Any) -> list[Tensor]:
+    if type(x) in (list, tuple):
+        return [t for y in x for t in _tensors_in(y)]
+    return [x] if isinstance(x, Tensor) else []
 
 
 def _variant_with_results(func: Any) -> Any:

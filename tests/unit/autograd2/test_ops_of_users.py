@@ -1,0 +1,76 @@
+"""Custom ops that write, and gradients of embeddings that are sparse."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from aotcheck.autograd2 import UnsupportedError, aot_function, aot_module
+
+
+@torch.library.custom_op("aotcheck_unit::moved", mutates_args=("seen", "several"))
+def moved(x: torch.Tensor, seen: torch.Tensor | None, several: list[torch.Tensor]) -> torch.Tensor:
+    """Writes two of its arguments."""
+    for k, t in enumerate([*([] if seen is None else [seen]), *several]):
+        t.add_(x.sum() + k)
+    return x * 2
+
+
+@moved.register_fake
+def _(x: torch.Tensor, seen: torch.Tensor | None, several: list[torch.Tensor]) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("aotcheck_unit::unknown", mutates_args="unknown")
+def unknown(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Writes one of them."""
+    y.copy_(x)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_custom_op_writes_what_it_says(seen: bool) -> None:
+    def f(x: torch.Tensor, at: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = moved(x, at, [a.t(), b[1:]])
+        unknown(y, b[:1])
+        return y + a
+
+    def given() -> list[torch.Tensor | None]:
+        return [torch.ones(1, 2), torch.zeros(()) if seen else None, torch.ones(2, 2), torch.arange(4.0).view(2, 2)]
+
+    compiled, ours, eagers = aot_function(f), given(), given()
+    for _ in range(2):
+        assert torch.equal(compiled(*ours), f(*eagers))
+        assert all(a is None or torch.equal(a, b) for a, b in zip(ours, eagers, strict=True))
+
+
+def test_a_custom_op_is_not_given_memory_twice() -> None:
+    with pytest.raises(UnsupportedError, match="share memory"):
+        aot_function(lambda x: moved(x, None, [x]))(torch.ones(2))
+
+
+class Twice(nn.Module):
+    """Looks a table up twice, and reads it whole if it is told to."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        self.table, self.whole = nn.Embedding(4, 2, sparse=True), whole
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        found = self.table(index).sum() + (self.table(index + 1) * 2).sum()
+        return found + (self.table.weight * 3).sum() if self.whole else found
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.EmbeddingBag(4, 2, mode="sum", sparse=True), lambda: Twice(False), lambda: Twice(True)]
+)
+def test_gradients_of_embeddings_are_sparse_where_they_are_in_eager(make: Callable[[], nn.Module]) -> None:
+    module, index = make(), torch.tensor([[0, 1], [2, 1]])
+    other = copy.deepcopy(module)
+    for call in (module, aot_module(other)):
+        call(index).sum().backward()
+    for p, q in zip(module.parameters(), other.parameters(), strict=True):
+        assert p.grad.layout is q.grad.layout and torch.equal(p.grad.to_dense(), q.grad.to_dense())
