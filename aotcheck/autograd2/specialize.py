@@ -122,13 +122,14 @@ def _specialize(
 
 def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specialization:
     try:
-        analysis = analyze(traced, needs)
-        groups = regions(traced, analysis)
-        left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
-        backwards = [backward for region in groups for backward in trace_all(traced, region)]
-        check_counters(traced, analysis)
-        part = _partition(traced, analysis, backwards, compilers, left)
-        return _emit(traced, analysis, groups, part, compilers, left)
+        with traced.tracer.asking():
+            analysis = analyze(traced, needs)
+            groups = regions(traced, analysis)
+            left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
+            backwards = [backward for region in groups for backward in trace_all(traced, region)]
+            check_counters(traced, analysis)
+            part = _partition(traced, analysis, backwards, compilers, left)
+            return _emit(traced, analysis, groups, part, compilers, left)
     finally:
         disarm(traced.tracer.alive)
         traced.release()
@@ -227,7 +228,8 @@ def _late(traced: Traced, region: Region, known: Mapping[Node, int]) -> Callable
     def late(request: Request) -> BackwardGraph:
         rearm(traced.tracer.alive)
         try:
-            return cut_backward(traced.tracer.graph, known, trace_backward(traced, region, request))
+            with traced.tracer.asking():
+                return cut_backward(traced.tracer.graph, known, trace_backward(traced, region, request))
         finally:
             disarm(traced.tracer.alive)
 

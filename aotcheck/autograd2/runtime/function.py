@@ -12,7 +12,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.size import is_static
+from aotcheck.autograd2.ir.size import dense_strides, is_static
 from aotcheck.autograd2.joint.joint import Request
 from aotcheck.autograd2.partition.default import BackwardGraph
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -131,20 +131,11 @@ def laid_out(t: Tensor, g: Geometry) -> Tensor:
         refuse(Event.WRAPPER, f"a gradient is a {type(t).__name__}")
     if t.layout is not torch.strided:
         refuse(Event.SPARSE, "a gradient of a result")
-    stride = g.stride if is_static(g.stride) else _dense(t.shape, g.dense_order)
+    stride = g.stride if is_static(g.stride) else dense_strides(t.shape, g.dense_order or range(t.dim()))
     lies_so = all(n == 1 or a == b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
     if lies_so and not (t.is_conj() or t.is_neg()):
         return t
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
-
-
-def _dense(shape: Sequence[int], order: Sequence[int] | None) -> tuple[int, ...]:
-    """The strides of a dense tensor whose dimensions have that order in memory."""
-    stride, expected = [1] * len(shape), 1
-    for d in reversed(order or range(len(shape))):
-        stride[d] = expected
-        expected *= max(shape[d], 1)
-    return tuple(stride)
 
 
 _WRITTEN = (

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.meta import geometry_of
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
@@ -58,7 +59,7 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
         return
     with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        zeros = [_ones(a).zero_() if type(a) is Replica else a for a in args]
+        zeros = [_ones(a, geometry_of(a)).zero_() if type(a) is Replica else a for a in args]
         try:
             func(*zeros, **kwargs)
         except RuntimeError as error:
@@ -73,38 +74,56 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
     operands = [a for a in args if type(a) is Replica]
-    geometries = [geometry_of(a) for a in operands]
-    if all(g.is_contiguous for g in geometries):
+    if all(geometry_of(a).is_contiguous for a in operands):
         return out
-    if any(type(n) is not int for g in geometries for n in g.shape):
-        refuse(Event.LAYOUT, f"{func} with symbolic sizes on tensors that do not lie in rows")
-    key = (func, tuple(geometry_of(a) if type(a) is Replica else repr(a) for a in args), repr(sorted(kwargs)))
+    known = [_in_numbers(a) for a in args]
+    key = (func, tuple(g if type(g) is Geometry else repr(g) for g in known), repr(sorted(kwargs)))
     strides = _known.get(key)
     if strides is None:
-        if sum(a.numel() * a.itemsize for a in operands) > _MOST_BYTES:
+        if sum(g.numel * g.dtype.itemsize for g in known if type(g) is Geometry) > _MOST_BYTES:
             refuse(Event.LAYOUT, f"{func} is too large to be tried")
-        strides = _known[key] = _asked(func, args, kwargs)
+        strides = _known[key] = _asked(func, args, known, kwargs)
     several = isinstance(out, (list, tuple))
     laid = [_laid_out(o, s) for o, s in zip(out if several else (out,), strides, strict=True)]
     return type(out)(laid) if several else laid[0]
 
 
-def _asked(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def _in_numbers(a: Any) -> Any:
+    """The geometry of a tensor in this call, or a number or list of numbers as they are in it."""
+    if type(a) is Replica:
+        g = geometry_of(a)
+        shape, stride = (tuple(map(_torch.hint_of, x)) for x in (a.shape, a.stride()))
+        return g._replace(offset=0, shape=shape, stride=stride)
+    if type(a) in (list, tuple):
+        return [_in_numbers(x) for x in a]
+    return _torch.hint_of(a) if type(a) in SYMBOLIC else a
+
+
+def _asked(func: Any, args: Sequence[Any], known: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = func(*[_ones(a) for a in args], **kwargs)
+        given = func(*[_ones(a, g) for a, g in zip(args, known, strict=True)], **kwargs)
     several = given if isinstance(given, (list, tuple)) else (given,)
     return [g.stride() if isinstance(g, Tensor) else None for g in several]
 
 
-def _ones(a: Any) -> Any:
-    if type(a) is not Replica:
-        return a
-    return torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=state_of(a).device).fill_(1)
+def _ones(a: Any, g: Any) -> Any:
+    if type(g) is not Geometry:
+        return g
+    return torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=state_of(a).device).fill_(1)
 
 
 def _laid_out(out: Any, stride: Any) -> Any:
-    if not isinstance(out, Tensor) or stride is None or out.stride() == stride:
+    """``out`` with the strides that eager gave; of symbolic sizes, with dense ones in the same order."""
+    if not isinstance(out, Tensor) or stride is None:
         return out
+    shape = tuple(map(_torch.hint_of, out.shape))
+    if tuple(map(_torch.hint_of, out.stride())) == stride:
+        return out
+    if shape != tuple(map(term, out.shape)):
+        order = geometry_of(out)._replace(shape=shape, stride=stride).dense_order
+        if order is None:
+            refuse(Event.LAYOUT, "a result with symbolic sizes that has gaps")
+        stride = dense_strides(out.shape, order)
     with _torch.without_modes():
         return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=_torch.META)

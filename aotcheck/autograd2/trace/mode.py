@@ -32,6 +32,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        if func is aten.size.default:  # C++ that only knows ints; they are guarded to be these
+            return [int(n) for n in args[0].shape]
         kwargs = kwargs or {}
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import torch
@@ -13,7 +14,7 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem, nodes_in
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
-from aotcheck.autograd2.ir.size import SYMBOLIC, term
+from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes
@@ -67,6 +68,10 @@ class Recorder:
         self.in_backward = False
         self.sparse: set[Node] = set()
         self.bases_wanted = False
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Inside, what algebra does not tell of sizes is asked of the traced call, with a guard."""
+        return asking(None if self.symbols is None else self.symbols.holds)
 
     def lift(self, t: Tensor) -> Tensor:
         """A tensor that the function made of Python values, as a constant of the graph."""

@@ -15,7 +15,7 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
 from aotcheck.autograd2.ir.number import Dynamic
-from aotcheck.autograd2.trace.functions import WithoutLooking
+from aotcheck.autograd2.trace.functions import WithoutLooking, lengths
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
 from aotcheck.autograd2.trace.mode import Tracer
@@ -105,7 +105,15 @@ def trace(
     grad = after = modes[0]
     with substituted(bound, replicas, symbols) as during, _global_state(), _torch.single_threaded_backward():
         try:
-            with _torch.compiling(), _torch.without_dynamo(), _torch.sizes_as_text(), WithoutLooking(), tracer:
+            with (
+                _torch.compiling(),
+                _torch.without_dynamo(),
+                _torch.sizes_as_text(),
+                WithoutLooking(),
+                tracer,
+                tracer.asking(),
+                lengths(tracer.symbols is not None),
+            ):
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 result = fn(*given, **named)
                 after = torch.is_grad_enabled()
