@@ -185,7 +185,7 @@ def _emit(
     for name, r in () if symbols is None else symbols.reads.items():
         at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
         reads[name] = at.source("a")
-    modes = Modes(*traced.modes, _records_grad(groups, part), bool(traced.tracer.graph.effects))
+    modes = Modes(*traced.modes, _records_grad(groups, part), traced.tracer.draws.drawn_from())
     derived = {} if symbols is None else symbols.derived
     taken = Symbolic(reads, derived, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
     kept = [x for node in part.forward.after for x in left if x.node is node]

@@ -89,6 +89,7 @@ class Bound:
         tables: dicts, lists and cells that hold what was found, in order: what the function may assign.
         key: what must be equal for a call to be of the same kind: types, structure, plain values.
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
+        generators: those that ops may be given.
         uninitialized: whether a parameter of a lazy module has no shape yet.
         refused: what cannot be looked into, by the name of the event, and where it is.
     """
@@ -101,6 +102,7 @@ class Bound:
     seen: dict[int, int] = field(default_factory=dict, init=False)
     names: list[str] = field(default_factory=list, init=False)
     numbers: dict[Spot, Any] = field(default_factory=dict)
+    generators: list[torch.Generator] = field(default_factory=list, init=False)
     uninitialized: bool = field(default=False, init=False)
     refused: list[tuple[str, str]] = field(default_factory=list, init=False)
 
@@ -343,6 +345,8 @@ class _Walk:
 
     def opaque(self, x: Any, path: str) -> None:
         """An object that is not looked into: it counts as the same only if it is itself."""
+        if type(x) is torch.Generator:
+            self.bound.generators.append(x)
         self.bound.key.append(Itself(x))
 
 

@@ -97,7 +97,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
         return Backward(*given, tuple(gradients))
     before, tracer.in_backward = len(tracer.graph.effects), True
     try:
-        with _surroundings(request), tracer, _stopping(region):
+        with _surroundings(request), tracer.draws.stretch(), tracer, _stopping(region):
             ends = [edge_of(region.ends[k]) for k in asked]
             found = torch.autograd.grad(starts, ends, tangents, allow_unused=True, retain_graph=True)
         for k, gradient in zip(asked, found, strict=True):

@@ -71,14 +71,14 @@ class Modes:
         inference: whether inference mode is.
         autocast: whether autocast is, which the graph was recorded below.
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
-        draws: whether the graph draws random numbers.
+        draws: the generators from which the graph draws.
     """
 
     grad: bool
     inference: bool
     autocast: bool
     records_grad: bool = False
-    draws: bool = False
+    draws: tuple[torch.Generator, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,6 @@ def emit(
         "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": torch.set_grad_enabled,
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
-        "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
         "Values": Values,
         "autocast_off": _torch.autocast_off,
@@ -148,8 +147,9 @@ def emit(
     ]
     results = [f"r{k}" for k in range(len(signature.results))]
     given += symbolic.taken
-    if modes.draws:
-        s.add("state = get_state()")
+    drawn = [s.bind("generator", g) for g in modes.draws]
+    if drawn:
+        s.add(f"states = {', '.join(f'{g}.get_state()' for g in drawn)},")
     within = ["inference(False)", "no_grad()"] if modes.inference and not inside else []
     within += ["autocast_off()"] if modes.autocast else []
     opened = f"with {', '.join(within)}: " if within else ""
@@ -158,8 +158,8 @@ def emit(
     s.add("try:")
     s.add(f"{opened}out = forward({', '.join(given)})", 2)
     s.add("except Exception as error:")
-    if modes.draws:
-        s.add("set_state(state)", 2)
+    for k, g in enumerate(drawn):
+        s.add(f"{g}.set_state(states[{k}])", 2)
     s.add("raise GraphFailedError from error", 2)
     if grad and not modes.records_grad:
         s.add("finally:")

@@ -83,7 +83,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
             elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
                 refuse(Event.CAPTURED, "a storage that belongs to no input", user_line())
             elif type(a) is torch.Generator:
-                refuse(Event.SEED, "a generator is given", user_line())
+                self.draws.of(a, _torch.META)
 
     def _refuse_captured(self, a: Tensor) -> None:
         if a.layout is not torch.strided:

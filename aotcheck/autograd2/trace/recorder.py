@@ -16,6 +16,7 @@ from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
@@ -58,6 +59,7 @@ class Recorder:
         self.symbols = symbols
         self.graph = Graph()
         self.table = StorageTable(self.graph, symbols)
+        self.draws = Draws(self.graph)
         self.alive: list[Replica] = []
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
@@ -110,9 +112,11 @@ class Recorder:
             node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
             self.graph.effects.append(node)
             return out
-        node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
+        values, named = self.values(args), self.value_of(dict(kwargs))
         if info.random:
-            self.graph.effects.append(node)
+            node = self.drawn(func, values, named, kwargs.get("generator"), device)
+        else:
+            node = self.call(func, values, named)
         return self.results(out, node, device)
 
     def _measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -195,8 +199,29 @@ class Recorder:
 
     # -- kernels, nodes and results
 
+    def drawn(
+        self,
+        func: Any,
+        values: tuple[Any, ...],
+        named: Mapping[str, Any],
+        generator: torch.Generator | None,
+        device: torch.device,
+    ) -> Node:
+        """The node of an op that draws random numbers: see Note [Draws]."""
+        sequence = self.draws.of(generator, device)
+        asked = (func, *operands(values, named))
+        node = sequence.again(asked)
+        if node is None:
+            sequence.settle()
+            node = self.call(func, values, named)
+            self.graph.effects.append(node)
+            sequence.drew(asked, node)
+        return node
+
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The op's meta kernel on the replicas."""
+        if kwargs and "generator" in kwargs:
+            kwargs = {**kwargs, "generator": None}
         self.inside = True
         try:
             with _torch.meta_kernels():
@@ -241,6 +266,8 @@ class Recorder:
             return [self.value_of(x) for x in a]
         if type(a) is dict:
             return {k: self.value_of(x) for k, x in a.items()}
+        if type(a) is torch.Generator:
+            return self.draws.of(a, _torch.META).constant()
         return _terms(a)
 
     def values(self, args: Sequence[Any]) -> tuple[Any, ...]:

@@ -103,7 +103,8 @@ def trace(
     symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
-    with substituted(bound, replicas, symbols) as during, _global_state(), _torch.single_threaded_backward():
+    drawing = tracer.draws.stretch(bound.generators)
+    with substituted(bound, replicas, symbols) as during, _grad_mode(), drawing, _torch.single_threaded_backward():
         try:
             with (
                 _torch.compiling(),
@@ -134,14 +135,10 @@ def trace(
 
 
 @contextlib.contextmanager
-def _global_state() -> Iterator[None]:
-    """Grad mode, and the states of generators, are afterwards as they were."""
+def _grad_mode() -> Iterator[None]:
+    """Grad mode is afterwards as it was."""
     grad = torch.is_grad_enabled()
-    state = torch.random.get_rng_state()
     try:
         yield
-        if not torch.equal(torch.random.get_rng_state(), state):
-            raise UnsupportedError("seeding inside the function", "seed generators outside of it")
     finally:
         torch.set_grad_enabled(grad)
-        torch.random.set_rng_state(state)

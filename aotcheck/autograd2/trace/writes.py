@@ -68,7 +68,8 @@ def _drawn(
     """Random numbers in the order in which eager hands them out; the operand lies as the written tensor does."""
     device = state_of(args[0]).device
     each = [lies] if tracer.symbols is None else tracer.symbols.in_calls(lies)
-    found = {in_memory_order(func, info.functional, g, device, args[1:], kwargs) for g in each}
+    given = {k: v for k, v in kwargs.items() if k != "generator"}
+    found = {in_memory_order(func, info.functional, g, device, args[1:], given) for g in each}
     if len(found) > 1:
         refuse(Event.LAYOUT, f"{func} on a tensor that does not lie in rows, with symbolic sizes", user_line())
     order = lies.dense_order if found.pop() else None
@@ -80,9 +81,9 @@ def _drawn(
     else:
         strides = [*lies.shape], [*lies.stride]
         operand = tracer.call(aten.empty_strided.default, strides, {"dtype": lies.dtype, "device": device})
-    node = tracer.call(info.functional, (operand, *values[1:]), named)
-    operand.device = node.device = device
-    tracer.graph.effects.append(node)
+    operand.device = device
+    node = tracer.drawn(info.functional, (operand, *values[1:]), named, kwargs.get("generator"), device)
+    node.device = device
     has = row_major(lies.shape, lies.dtype)
     if order is None:
         return node, has
@@ -169,10 +170,12 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     for t, r in zip(targets, wanted, strict=True):
         if t.shape != r.shape:
             refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape", user_line())
-    node = tracer.call(info.functional, values, named)
-    node.device = state_of(targets[0]).device
+    device = state_of(targets[0]).device
     if info.random:
-        tracer.graph.effects.append(node)
+        node = tracer.drawn(info.functional, values, named, rest.get("generator"), device)
+    else:
+        node = tracer.call(info.functional, values, named)
+    node.device = device
     if not single:
         node.parts = tuple(geometry_of(r) for r in wanted)
     for k, (t, r) in enumerate(zip(targets, wanted, strict=True)):
