@@ -47,13 +47,14 @@ _known: dict[Any, Any] = {}
 
 
 def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise as eager does for operands of several floating dtypes, for which meta kernels do not look.
+    """Raise as eager does for operands of several floating dtypes, or complex ones, for which meta kernels do not look.
 
-    Eager is asked on zeros: whether it raises, and does not where all these have one dtype.
+    Eager is asked on zeros: whether it raises, and does not where all these have one dtype, or says that it lacks one.
     """
     operands = [a for a in args if type(a) is Replica]
     dtypes = list(dict.fromkeys(a.dtype for a in operands if a.is_floating_point()))
-    if len(dtypes) < 2 or torch.Tag.pointwise in func.tags or torch.Tag.nondeterministic_seeded in func.tags:
+    differ = len(dtypes) > 1 and torch.Tag.pointwise not in func.tags
+    if not (differ or any(a.is_complex() for a in operands)) or torch.Tag.nondeterministic_seeded in func.tags:
         return
     if any(type(n) is not int for a in operands for n in a.shape) or sum(a.numel() for a in operands) > _MOST_ASKED:
         return
@@ -63,6 +64,10 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
         try:
             func(*zeros, **kwargs)
         except RuntimeError as error:
+            if "not implemented for" in str(error):
+                raise RuntimeError(str(error)) from None
+            if not differ:
+                return
             alike = [z.to(dtypes[0]) if isinstance(z, Tensor) and z.is_floating_point() else z for z in zeros]
             try:
                 func(*alike, **kwargs)
