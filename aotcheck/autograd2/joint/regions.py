@@ -31,7 +31,7 @@ from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inn
 from aotcheck.autograd2.ir.size import term
 from aotcheck.autograd2.trace.run import Traced
 
-__all__ = ["Component", "Region", "edge_of", "regions"]
+__all__ = ["Component", "Held", "Region", "edge_of", "regions"]
 
 Edge = tuple[Any, int]
 """A node of autograd, and which of its results a gradient is of."""
@@ -53,6 +53,21 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """A node that a backward frees.
+
+    Args:
+        begins: from which starts of its region one comes by it, as bits.
+        leads: to which ends.
+        kept: what it saved.
+    """
+
+    begins: int
+    leads: int
+    kept: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Region:
     """A component in the replicas' graph.
 
@@ -69,8 +84,8 @@ class Region:
     nodes: frozenset[Any]
     beyond: tuple[Any, ...]
 
-    def held(self) -> tuple[tuple[int, int], ...]:
-        """Of each node that a backward frees: from which starts one comes by it, and to which ends, as bits."""
+    def held(self) -> list[Held]:
+        """The nodes that a backward frees."""
         place = {end: 1 << k for k, end in enumerate(self.ends)}
         order = _sorted([n for n, _ in self.starts], lambda n, _: n in self.nodes)
         leads, begins = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
@@ -84,7 +99,8 @@ class Region:
             for e in _edges(n):
                 found = place.get(e[0].variable if _torch.accumulates(e[0]) else e)
                 leads[n] |= leads.get(e[0], 0) if found is None else found
-        return tuple((begins[n], leads[n]) for n in order if _torch.holds(n))
+        kept = ((n, _torch.kept_by(n)) for n in order)
+        return [Held(begins[n], leads[n], tuple(tensors)) for n, tensors in kept if tensors is not None]
 
 
 @dataclass(eq=False)

@@ -52,13 +52,13 @@ class Attachment:
     Args:
         runner: runs its backwards.
         component: which results, and to what its gradients flow.
-        watched: inputs that the call wrote and the backward needs: the caller must not write them before it.
+        watched: what the caller must not write before the backward.
         dirty: of the results, those of which views are made before they get their history.
     """
 
     runner: Runner
     component: Component
-    watched: tuple[int, ...] = ()
+    watched: tuple[Given | Made, ...] = ()
     dirty: tuple[int, ...] = ()
 
 
@@ -265,12 +265,12 @@ class _Order:
             self.write(w)
         for m in effects.moved:
             _move(self.s, m, self.signature, modes)
-        for attachment in self.attachments:
-            if attachment.watched:
-                watched = "".join(f"a{k}, " for k in attachment.watched)
-                self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
         for k in range(len(self.signature.made)):
             self.make(k)
+        for attachment in self.attachments:
+            if attachment.watched:
+                watched = "".join(f"{_of(end)}, " for end in attachment.watched)
+                self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
 
     def attach(self, attachment: Attachment) -> None:
         """Results get the history of a component."""

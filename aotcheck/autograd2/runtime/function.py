@@ -29,6 +29,7 @@ class Runner:
         late: traces another backward.
         compile: compiles a backward graph.
         held: of each node that eager's backward frees, from which results it is reached and to which inputs it leads.
+        watched: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         graphs: the backward graphs that were traced.
         compiled: what runs each, once it was needed.
     """
@@ -36,7 +37,8 @@ class Runner:
     saved: tuple[int, ...]
     late: Callable[[Request], BackwardGraph]
     compile: Callable[[BackwardGraph], Callable[..., Any]]
-    held: Callable[[], tuple[tuple[int, int], ...]]
+    held: tuple[tuple[int, int], ...]
+    watched: tuple[frozenset[int] | None, ...] = ()
     graphs: dict[Request, BackwardGraph] = field(default_factory=dict)
     compiled: dict[Request, Callable[..., Any]] = field(default_factory=dict)
 
@@ -72,7 +74,7 @@ class Runner:
         leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
         return frozenset(
             k
-            for k, (starts, ends) in enumerate(self.held())
+            for k, (starts, ends) in enumerate(self.held)
             if starts & begins and (request.inputs is None or ends & leads)
         )
 
@@ -81,7 +83,7 @@ def _never(*_: Any) -> Any:
     raise AssertionError("nothing is traced of what passes gradients on")
 
 
-PASSING = Runner((), _never, _never, _never)
+PASSING = Runner((), _never, _never, ())
 """Gives the tangent to its only input: for what stands for an input before it was written."""
 
 
@@ -194,8 +196,8 @@ class _Attached(torch.autograd.Function):
         graph = runner.graph(request)
         if graph.backward.error is not None:
             raise graph.backward.error
-        for counter, version in getattr(ctx, "watched", ()) if whole or passed else ():
-            if _torch.version_of(counter) != version:
+        for (counter, version), nodes in zip(getattr(ctx, "watched", ()), runner.watched, strict=False):
+            if (whole or nodes is None or nodes & passed) and _torch.version_of(counter) != version:
                 raise RuntimeError(_WRITTEN)
         for t in getattr(ctx, "refilled", ()):
             if t.untyped_storage().nbytes() < t.numel() * t.itemsize:
@@ -226,7 +228,7 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
 
 def _free(ctx: Any, runner: Runner, passed: frozenset[int] | None) -> None:
     """The nodes that were ``passed``, or all, are freed as by eager's backward; what others need is taken over."""
-    every = frozenset(range(len(runner.held())))
+    every = frozenset(range(len(runner.held)))
     left: Left | None = ctx.left
     freed = every if passed is None else passed if left is None else passed | left.freed
     if freed == every and every:

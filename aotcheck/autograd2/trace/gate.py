@@ -36,7 +36,6 @@ class Event(enum.Enum):
     FOREIGN = ("another tracer", "call the compiled function outside of it")
     CALLERS = ("backward into the caller's graph", "run the backward outside, or detach the argument")
     SECOND = ("second derivative", "second derivatives come with a later part of this compiler")
-    DRAWN = ("random numbers in a backward", "draw them in the forward; checkpoints come with a later part")
     LATE = ("backward of some results", "run one backward for all results")
     STATE = ("state assigned inside", "assign tensors, numbers and strings only")
     FAKE = ("fake parameter", "build the module with real parameters")

@@ -224,8 +224,11 @@ def _view(t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     base = _torch.base_of(t)
     assert base is not None
     how = _torch.creation_meta(t)
-    with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
-        replica: Any = _torch.view_function(t)(made[base].replica)
+    try:
+        with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
+            replica: Any = _torch.view_function(t)(made[base].replica)
+    except RuntimeError as error:
+        refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")
     if geometry_of(replica) != geometry_of(t):
         refuse(Event.HISTORY, "an argument is a view whose base changed its shape")
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
-from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
+from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
-__all__ = ["UNSURE", "as_eager", "check_dtypes"]
+__all__ = ["UNSURE", "as_eager", "check_dtypes", "check_overlap"]
 
 aten = torch.ops.aten
 UNSURE = frozenset(
@@ -74,6 +74,40 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
             except RuntimeError:
                 return
             raise RuntimeError(str(error)) from None
+
+
+def check_overlap(tracer: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise as eager does for operands that share memory, which meta kernels do not see. Eager is asked on zeros."""
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def real(a: Any) -> Any:
+        if type(a) in (list, tuple):
+            return [real(x) for x in a]
+        if type(a) is not Replica:
+            return a
+        state, g = tracer.table.state(a), geometry_of(a)
+        if type(state.nbytes) is not int or state.nbytes > _MOST_ASKED or symbols_in([g.offset, *g.shape, *g.stride]):
+            raise _TooLargeError
+        address = _torch.storage_address(state.storage)
+        if address not in storages:
+            zeros = torch.zeros(state.nbytes, dtype=torch.uint8, device=state_of(a).device)
+            storages[address] = _torch.storage_of(zeros)
+        made = torch.empty(0, dtype=a.dtype, device=state_of(a).device)
+        return _torch.set_geometry(made, storages[address], g.offset, g.shape, g.stride)
+
+    with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            func(*[real(a) for a in args], **{k: real(a) for k, a in kwargs.items()})
+        except RuntimeError as error:
+            if "memory location" in str(error):
+                raise RuntimeError(str(error)) from None
+        except _TooLargeError:
+            return
+
+
+class _TooLargeError(Exception):
+    """Operands are too large for eager to be asked."""
 
 
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:

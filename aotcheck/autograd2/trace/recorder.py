@@ -291,12 +291,6 @@ class Recorder:
             node.where = self.lines.get(ran + 1)
         return node
 
-    def drawn(self, node: Node) -> None:
-        """A node draws random numbers. A checkpoint's recomputation draws those of the forward again."""
-        if self.in_backward:
-            refuse(Event.DRAWN, str(node.op), user_line())
-        self.graph.effects.append(node)
-
     def results(self, out: Any, node: Node, device: torch.device) -> Any:
         """What an op gave, as replicas that hold ``node`` or its items."""
         if isinstance(out, Tensor):

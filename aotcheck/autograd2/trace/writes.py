@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import as_eager
+from aotcheck.autograd2.trace.layouts import as_eager, check_overlap
 from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
 from aotcheck.autograd2.trace.replica import Replica, state_of
@@ -32,7 +32,7 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if type(target) in (list, tuple):
         return _foreach(tracer, func, info, args, kwargs)
     lies = geometry_of(target)
-    _check_overlap(func, target, lies, (*args[1:], *kwargs.values()))
+    _check_overlap(tracer, func, target, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     if info.functional is aten.bernoulli.p and len(args) == 1:
         args, values = (*args, 0.5), (*values, 0.5)
@@ -91,17 +91,22 @@ def _drawn(
     return tracer.graph.like(node, aten.permute.default, node, back), lies._replace(offset=0)
 
 
-def _check_overlap(func: Any, target: Tensor, lies: Geometry, others: Sequence[Any]) -> None:
-    """Refuse what depends on the order in which a kernel writes."""
-    if lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER:
+def _check_overlap(tracer: Recorder, func: Any, target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise as eager does where operands share memory; refuse what depends on the order in which a kernel writes."""
+    lies, address = geometry_of(target), _torch.storage_address(_torch.storage_of(target))
+    itself = lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER
+    read = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
+    others = [x for x in read if type(x) is Replica and _torch.storage_address(_torch.storage_of(x)) == address]
+    others = others[1:] if others and others[0] is target else [x for x in others if x is not kwargs.get("out")]
+    pointwise = torch.Tag.pointwise in func.tags or func is aten.copy_.default
+    if itself or any(x is not target or not pointwise for x in others):
+        check_overlap(tracer, func, args, kwargs)
+    if itself:
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory", user_line())
-    address = _torch.storage_address(_torch.storage_of(target))
-    for a in others:
-        for x in a if type(a) in (list, tuple) else (a,):
-            if type(x) is Replica and _torch.storage_address(_torch.storage_of(x)) == address and x is not target:
-                g = geometry_of(x)
-                if g[:4] != lies[:4] and not disjoint(g, lies):
-                    refuse(Event.OVERLAP, f"{func} reads memory that it writes", user_line())
+    for x in others:
+        g = geometry_of(x)
+        if x is not target and g[:4] != lies[:4] and not disjoint(g, lies):
+            refuse(Event.OVERLAP, f"{func} reads memory that it writes", user_line())
 
 
 def _write(tracer: Recorder, target: Tensor, node: Node, has: Geometry) -> None:
@@ -162,7 +167,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         rest = {**rest, "dtype": targets[0].dtype, "device": state_of(targets[0]).device}
         here = {**rest, "device": _torch.META}
     for t in targets:
-        _check_overlap(func, t, geometry_of(t), (*args, *rest.values()))
+        _check_overlap(tracer, func, t, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(rest))
     reference = tracer.run(info.functional, args, here)
     single = isinstance(reference, Tensor)
