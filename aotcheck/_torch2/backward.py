@@ -70,9 +70,9 @@ _FREED += "already been freed)"
 
 
 def tells_of_lost_values(error: RuntimeError) -> bool:
-    """Whether a backward raised because a tensor that it needs was written, or freed by another backward."""
+    """Whether a backward raised what eager's does: values it needs were written or freed, or there is no derivative."""
     modified = "one of the variables needed for gradient computation has been modified"
-    return str(error).startswith((modified, _FREED))
+    return str(error).startswith((modified, _FREED, "the derivative for", "derivative for"))
 
 
 def freed_error() -> RuntimeError:

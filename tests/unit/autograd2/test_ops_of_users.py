@@ -74,3 +74,23 @@ def test_gradients_of_embeddings_are_sparse_where_they_are_in_eager(make: Callab
         call(index).sum().backward()
     for p, q in zip(module.parameters(), other.parameters(), strict=True):
         assert p.grad.layout is q.grad.layout and torch.equal(p.grad.to_dense(), q.grad.to_dense())
+
+
+@pytest.mark.parametrize(
+    "f",
+    [lambda x: x[:1].expand(3).add_(1), lambda x: x[1:].copy_(x[:-1]), lambda x: torch.add(x[1:], 1, out=x[:-1])],
+    ids=["expanded", "copied", "out"],
+)
+def test_writes_that_overlap_raise_where_eager_does(f: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    for call in (f, aot_function(f)):
+        with pytest.raises(RuntimeError, match="unsupported operation") as raised:
+            call(torch.arange(4.0))
+        assert not isinstance(raised.value, UnsupportedError)
+    with pytest.raises(UnsupportedError, match="overlapping"):
+        aot_function(lambda x: x[::2].add_(x[:2]))(torch.arange(4.0))
+
+
+def test_what_has_no_derivative_raises_at_the_backward() -> None:
+    y = aot_function(lambda x: x.clone().acosh_())(torch.full((2,), 2.0, requires_grad=True))
+    with pytest.raises(NotImplementedError, match="derivative"):
+        y.sum().backward()
