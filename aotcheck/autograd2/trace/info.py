@@ -130,9 +130,9 @@ def _same_arguments(op: Any, name: str) -> Any:
     own = [(a.name, str(a.type)) for a in _torch.schema_of(op).arguments]
     for overload in dict.fromkeys((_torch.overload_name(op), *(packet.overloads() if packet else ()))):
         found = getattr(packet, overload, None)
-        if found is not None and not _torch.schema_of(found).is_mutable:
-            if [(a.name, str(a.type)) for a in _torch.schema_of(found).arguments][: len(own)] == own:
-                return found
+        schema = None if found is None else _torch.schema_of(found)
+        if schema and not schema.is_mutable and [(a.name, str(a.type)) for a in schema.arguments][: len(own)] == own:
+            return found
     return None
 
 

@@ -191,39 +191,13 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
 
 
 def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An op that writes several arguments: its functional variant gives its results and what the arguments hold.
+    """An op that writes some arguments: a functional one gives its results, and what these arguments hold then.
 
-    Only ops of torch's that have such a variant: fused optimizers, and the like.
+    Ops of torch's have a variant that does so, as fused optimizers do. Those of users' are run on copies.
     """
-    if func.namespace != "aten":
-        return _custom(tracer, func, info, args, kwargs)
-    functional = _variant_with_results(func)
+    functional = _variant_with_results(func) if func.namespace == "aten" else _torch.auto_functionalized
     if functional is None:
         refuse(Event.UNKNOWN_WRITE, str(func), user_line())
-    names = [a.name for a in _torch.schema_of(func).arguments]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    written: list[Any] = [given.get(w if isinstance(w, str) else names[w]) for w in info.written]
-    flat = [x for w in written for x in (w if type(w) in (list, tuple) else (w,)) if isinstance(x, Tensor)]
-    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in flat]
-    if len(set(addresses)) < len(addresses):
-        refuse(Event.OVERLAP, f"tensors given to {func} share memory", user_line())
-    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
-    tracer.run(func, args, kwargs)
-    node = tracer.call(functional, values, named)
-    node.parts = tuple([[geometry_of(x) for x in w] if type(w) in (list, tuple) else w for w in written])
-    for k, w in enumerate(written):
-        item = tracer.graph.call(getitem, (node, k))
-        several = type(w) in (list, tuple)
-        item.parts = tuple(geometry_of(x) for x in w) if several else None
-        for j, t in enumerate(w if several else (w,)):
-            value = tracer.graph.call(getitem, (item, j)) if several else item
-            value.device = state_of(t).device
-            tracer.table.write(tracer.table.view(t), value)
-    return None
-
-
-def _custom(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An op of the user's that writes. Torch's op for such ops gives its results, and what it wrote to copies."""
     names = [a.name for a in _torch.schema_of(func).arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
@@ -231,11 +205,16 @@ def _custom(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     addresses = [_torch.storage_address(_torch.storage_of(t)) for t in every]
     if any(addresses.count(_torch.storage_address(_torch.storage_of(t))) > 1 for t in targets):
         refuse(Event.OVERLAP, f"tensors given to {func} share memory", user_line())
-    device, values = tracer.device_of(args, kwargs), tracer.value_of({**written, **given})
+    device, values, named = tracer.device_of(args, kwargs), tracer.values(args), tracer.value_of(dict(kwargs))
+    if functional is _torch.auto_functionalized:
+        values, named = (func,), tracer.value_of({**written, **given})
     out = tracer.run(func, args, kwargs)
-    node = tracer.call(_torch.auto_functionalized, (func,), values)
+    node = tracer.call(functional, values, named)
+    if info.random:
+        tracer.graph.effects.append(node)
     several = isinstance(out, (list, tuple))
-    results = [*out] if several else [out]
+    nothing = out is None and functional is not _torch.auto_functionalized  # which gives None for no result
+    results = [*out] if several else [] if nothing else [out]
     for k, o in enumerate(results):
         if isinstance(o, Tensor):
             results[k] = tracer.fresh(o, tracer.graph.call(getitem, (node, k)), device)
@@ -245,7 +224,7 @@ def _custom(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
             value = item if t is w else tracer.graph.call(getitem, (item, j))
             value.device = state_of(t).device
             _write(tracer, t, value, geometry_of(t))
-    return type(out)(results) if several else results[0]
+    return type(out)(results) if several else results[0] if results else None
 
 
 def _tensors_in(x: Any) -> list[Tensor]:
@@ -255,15 +234,16 @@ def _tensors_in(x: Any) -> list[Tensor]:
 
 
 def _variant_with_results(func: Any) -> Any:
-    """The overload of the same name without ``_`` that returns what is written, if ``func`` itself returns nothing."""
-    name = _torch.op_name(func)
-    if func.namespace != "aten" or not name.endswith("_") or _torch.schema_of(func).returns:
-        return None
-    found = getattr(getattr(aten, name[:-1], None), _torch.overload_name(func), None)
+    """The op that returns what ``func`` returns, and then what it writes; None if there is none."""
+    name, schema = _torch.op_name(func), _torch.schema_of(func)
+    packet = getattr(aten, f"{name}_functional", None)
+    if packet is None and name.endswith("_") and not schema.returns:
+        packet = getattr(aten, name[:-1], None)
+    found = getattr(packet, _torch.overload_name(func), None)
     if found is None or _torch.schema_of(found).is_mutable:
         return None
-    written = sum(a.alias_info is not None for a in _torch.schema_of(func).arguments)
-    return found if len(_torch.schema_of(found).returns) == written else None
+    written = sum(a.alias_info is not None for a in schema.arguments)
+    return found if len(_torch.schema_of(found).returns) == len(schema.returns) + written else None
 
 
 def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

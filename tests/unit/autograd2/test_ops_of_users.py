@@ -94,3 +94,29 @@ def test_what_has_no_derivative_raises_at_the_backward() -> None:
     y = aot_function(lambda x: x.clone().acosh_())(torch.full((2,), 2.0, requires_grad=True))
     with pytest.raises(NotImplementedError, match="derivative"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * torch.tensor(3).item() if bool(torch.arange(3).sum() > 2) else x,
+        lambda x: x[torch.tensor([True, False, True])],
+        lambda x: torch.cov(x.view(1, -1)),
+        lambda x: x.clone().pow_(2).floor_divide_(torch.full((3,), 3.0)),
+    ],
+    ids=["values", "mask", "cov", "in place"],
+)
+def test_what_constants_decide_is_known(f: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.arange(3.0)
+    assert torch.equal(aot_function(f)(x), f(x))
+
+
+def test_noise_that_an_op_of_torchs_writes_is_kept() -> None:
+    x, drawn = torch.arange(-4.0, 4.0), []
+    for call in (nn.functional.rrelu, aot_function(nn.functional.rrelu)):
+        torch.manual_seed(0)
+        leaf = x.clone().requires_grad_()
+        y = call(leaf, training=True)
+        y.sum().backward()
+        drawn.append((y.detach(), leaf.grad, torch.rand(1)))
+    assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
