@@ -8,7 +8,7 @@ remembered by how its operands lie. Only ops of torch's are asked, never a custo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
-__all__ = ["UNSURE", "as_eager", "check_dtypes", "check_overlap"]
+__all__ = ["UNSURE", "as_eager", "check_dtypes", "check_overlap", "without_meta_kernel"]
 
 aten = torch.ops.aten
 UNSURE = frozenset(
@@ -125,6 +125,49 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     several = isinstance(out, (list, tuple))
     laid = [_laid_out(o, s) for o, s in zip(out if several else (out,), strides, strict=True)]
     return type(out)(laid) if several else laid[0]
+
+
+def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What an op of torch's gives that has no meta kernel, on the meta device; None if that cannot be told.
+
+    Eager is asked with two sets of values: what it gives must lie alike.
+    """
+    sizes = [n for a in _replicas([*args, *kwargs.values()]) for n in a.shape]
+    if func.namespace != "aten" or _torch.schema_of(func).is_mutable or any(type(n) is not int for n in sizes):
+        return None
+    found = []
+    for values in (lambda n: torch.ones(n), lambda n: torch.arange(n) % 2):
+        given = [_filled(a, values) for a in (*args, *kwargs.values())]
+        with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                out = func(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+            except RuntimeError:
+                return None
+        found.append((type(out), [*out] if isinstance(out, (list, tuple)) else [out]))
+    (kind, one), (_, two) = found
+    if not all(isinstance(t, Tensor) and t.layout is torch.strided for t in (*one, *two)):
+        return None
+    if list(map(geometry_of, one)) != list(map(geometry_of, two)):
+        return None
+    with _torch.without_modes():
+        made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META) for t in one]
+    return made[0] if issubclass(kind, Tensor) else kind(made) if kind in (list, tuple) else tuple(made)
+
+
+def _replicas(a: Any) -> list[Tensor]:
+    return [r for x in a for r in _replicas(x)] if type(a) in (list, tuple) else [a] if type(a) is Replica else []
+
+
+def _filled(a: Any, values: Callable[[int], Tensor]) -> Any:
+    """A real tensor that lies as a replica does, in lists too; anything else as it is."""
+    if type(a) in (list, tuple):
+        return [_filled(x, values) for x in a]
+    if type(a) is not Replica:
+        return a
+    with _torch.without_modes():
+        made = torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=state_of(a).device)
+        return made.copy_(values(a.numel()).reshape(a.shape))
 
 
 def _in_numbers(a: Any) -> Any:

@@ -18,7 +18,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes
+from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -230,7 +230,11 @@ class Recorder:
                 with _torch.python_dispatcher():
                     return func(*args, **kwargs)
         except NotImplementedError as error:
-            raise UnsupportedError("op without a fake kernel", f"{func}: {error}", user_line()) from error
+            self.inside = False
+            made = without_meta_kernel(func, args, kwargs)
+            if made is None:
+                raise UnsupportedError("op without a fake kernel", f"{func}: {error}", user_line()) from error
+            return made
         finally:
             self.inside = False
 

@@ -213,7 +213,8 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     if info.random:
         tracer.graph.effects.append(node)
     several = isinstance(out, (list, tuple))
-    nothing = out is None and functional is not _torch.auto_functionalized  # which gives None for no result
+    itself = any(r.alias_info is not None for r in _torch.schema_of(func).returns)
+    nothing = itself or (out is None and functional is not _torch.auto_functionalized)  # which gives None for no result
     results = [*out] if several else [] if nothing else [out]
     for k, o in enumerate(results):
         if isinstance(o, Tensor):
@@ -224,6 +225,8 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
             value = item if t is w else tracer.graph.call(getitem, (item, j))
             value.device = state_of(t).device
             _write(tracer, t, value, geometry_of(t))
+    if itself:
+        return args[0]
     return type(out)(results) if several else results[0] if results else None
 
 
@@ -236,14 +239,15 @@ def _tensors_in(x: Any) -> list[Tensor]:
 def _variant_with_results(func: Any) -> Any:
     """The op that returns what ``func`` returns, and then what it writes; None if there is none."""
     name, schema = _torch.op_name(func), _torch.schema_of(func)
-    packet = getattr(aten, f"{name}_functional", None)
-    if packet is None and name.endswith("_") and not schema.returns:
+    own = [r for r in schema.returns if r.alias_info is None]
+    packet = getattr(aten, f"{name.rstrip('_')}_functional", None)
+    if packet is None and name.endswith("_") and not own:
         packet = getattr(aten, name[:-1], None)
     found = getattr(packet, _torch.overload_name(func), None)
     if found is None or _torch.schema_of(found).is_mutable:
         return None
     written = sum(a.alias_info is not None for a in schema.arguments)
-    return found if len(_torch.schema_of(found).returns) == len(schema.returns) + written else None
+    return found if len(_torch.schema_of(found).returns) == len(own) + written else None
 
 
 def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

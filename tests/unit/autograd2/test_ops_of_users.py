@@ -120,3 +120,13 @@ def test_noise_that_an_op_of_torchs_writes_is_kept() -> None:
         y.sum().backward()
         drawn.append((y.detach(), leaf.grad, torch.rand(1)))
     assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
+
+
+def test_eager_is_asked_where_there_is_no_meta_kernel_and_must_not_answer_by_values() -> None:
+    x, y = torch.randn(3, 4, requires_grad=True), torch.tensor([0, 2, 1])
+    loss = aot_function(nn.functional.multi_margin_loss)(x, y)
+    assert torch.equal(
+        torch.autograd.grad(loss, x)[0], torch.autograd.grad(nn.functional.multi_margin_loss(x, y), x)[0]
+    )
+    with pytest.raises(UnsupportedError, match="op without a fake kernel"):
+        aot_function(lambda x: torch.ops.aten._unique(x)[0])(torch.arange(3.0))
