@@ -162,24 +162,18 @@ def python_dispatcher() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def sizes_as_text() -> Iterator[None]:
-    """Inside, the text that the user's code makes of a symbolic number is that of the number, which is then fixed."""
-    kinds = ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool))
-    before = [vars(kind)["__repr__"] for kind, _ in kinds]
+    """Inside, the text that the user's code makes of a symbolic size is that of the number, which is then fixed."""
+    own = torch.SymInt.__repr__
 
-    def spelled(number: Callable[[Any], Any], own: Callable[[Any], str]) -> Callable[[Any], str]:
-        def text(x: Any) -> str:
-            of_torch = sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
-            return own(x) if of_torch else repr(number(x))
+    def text(x: torch.SymInt) -> str:
+        of_torch = sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
+        return own(x) if of_torch else repr(int(x))
 
-        return text
-
+    torch.SymInt.__repr__ = text  # type: ignore[method-assign]  # set back below
     try:
-        for (kind, number), own in zip(kinds, before, strict=True):
-            kind.__repr__ = spelled(number, own)  # type: ignore[method-assign]  # set back below
         yield
     finally:
-        for (kind, _), own in zip(kinds, before, strict=True):
-            kind.__repr__ = own  # type: ignore[method-assign]
+        torch.SymInt.__repr__ = own  # type: ignore[method-assign]
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

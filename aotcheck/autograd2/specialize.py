@@ -22,7 +22,7 @@ from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_b
 from aotcheck.autograd2.joint.memory import Memory, check_counters, memory_after
 from aotcheck.autograd2.joint.regions import Held, Region, regions
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
-from aotcheck.autograd2.partition.users import divide
+from aotcheck.autograd2.partition.users import saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, taken_symbols
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
 from aotcheck.autograd2.runtime.function import Runner
@@ -147,8 +147,7 @@ def _partition(
     whole = partition(*given, after=[x.node for x in left])
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
         return whole
-    division = divide(compilers.partition, traced.tracer.graph, whole, compilers.prepare)
-    return division.of_one(whole, written) if len(backwards) == 1 else partition(*given, keep=division.nodes())
+    return partition(*given, keep=saved_by(compilers.partition, traced.tracer.graph, whole))
 
 
 def _emit(
