@@ -174,6 +174,7 @@ def _emit(
             tuple((h.begins, h.leads) for h in held),
             tuple(watched.values()),
             {graph.backward.request: graph for graph in graphs},
+            drops=bool(region.dropped),
         )
         early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)

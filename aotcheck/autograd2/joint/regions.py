@@ -75,6 +75,7 @@ class Region:
         starts: the edges at which its tangents arrive.
         ends: where the gradient of each of its inputs leaves: an edge, or a leaf.
         nodes: what lies between.
+        dropped: leaves that the function made and dropped, for which gradients are computed and given to nobody.
         beyond: what lies between its ends, and is run when gradients are asked for at all of them.
     """
 
@@ -82,6 +83,7 @@ class Region:
     starts: tuple[Edge, ...]
     ends: tuple[Edge | Tensor, ...]
     nodes: frozenset[Any]
+    dropped: tuple[Tensor, ...]
     beyond: tuple[Any, ...]
 
     def held(self) -> list[Held]:
@@ -250,11 +252,14 @@ def _region(
 ) -> Region:
     own = frozenset(nodes)
     ends: dict[End, Edge | Tensor] = {}
+    dropped: dict[Tensor, None] = {}
     for n in nodes:
         for e in _edges(n):
             end, at = graph.end(e)
             if end is not None and at is not None:
                 ends[end] = at
+            elif isinstance(at, Tensor):
+                dropped[at] = None
             elif at is None and e[0] not in own:
                 ends[stands[e] if e in stands else Fresh(graph.roots[e])] = e
     inputs = tuple(sorted(ends, key=str))
@@ -270,7 +275,9 @@ def _region(
         shape, dtype, device = _torch.recorded_gradient(n, nr)
         lies.append((row_major(tuple(map(term, shape)), dtype), device))
     component = Component(results, inputs, tuple(lies))
-    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, _beyond(list(ends.values()), own))
+    leaves = tuple(t for t in dropped if t.requires_grad)
+    beyond = _beyond(list(ends.values()), own)
+    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, leaves, beyond)
 
 
 def _beyond(ends: Sequence[Edge | Tensor], own: frozenset[Any]) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ class Runner:
         watched: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         graphs: the backward graphs that were traced.
         compiled: what runs each, once it was needed.
+        drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
     """
 
     saved: tuple[int, ...]
@@ -41,6 +42,7 @@ class Runner:
     watched: tuple[frozenset[int] | None, ...] = ()
     graphs: dict[Request, BackwardGraph] = field(default_factory=dict)
     compiled: dict[Request, Callable[..., Any]] = field(default_factory=dict)
+    drops: bool = False
 
     def graph(self, request: Request) -> BackwardGraph:
         """The graph of a backward, traced now if it is the first of its kind."""
@@ -221,7 +223,7 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     inputs = None
     if not _torch.wants_all():
         inputs = tuple([_torch.wants(node) for node, _ in ctx.next_functions[ctx.dirty :]])
-        inputs = None if all(inputs) else inputs
+        inputs = None if all(inputs) and not ctx.runner.drops else inputs
     casts = tuple([(device, torch.get_autocast_dtype(device)) for device in _torch.autocast_devices()])
     return Request(tuple([t is not None for t in tangents]), inputs, casts)
 

@@ -33,10 +33,13 @@ _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_h
 
 
 class WithoutLooking(torch.overrides.TorchFunctionMode):
-    """Inside, those functions do not look at values."""
+    """Inside, those functions do not look at values. ``differentiates``: whether gradients were asked for."""
+
+    differentiates = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What ``func`` gives."""
+        self.differentiates |= func is torch.autograd.grad or func is Tensor.backward
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))
 
 

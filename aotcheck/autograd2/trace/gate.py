@@ -45,6 +45,7 @@ class Event(enum.Enum):
     INFERENCE = ("inference mode inside", "enter and leave inference mode outside of the function")
     COUNTERS = ("saved memory with several version counters", "use detach in place of .data and set_")
     KERNEL = ("error in the trace alone", "nothing: the call ran eagerly")
+    BACKWARD_WRITE = ("write in a backward", "let backwards write only tensors that they make")
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 

@@ -19,7 +19,7 @@ from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Replica, make_replica
 from aotcheck.autograd2.trace.view import StorageState
 
-__all__ = ["TracedInput", "make_inputs", "meta_of"]
+__all__ = ["TracedInput", "make_inputs", "meta_of", "related"]
 
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
@@ -248,3 +248,19 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     state = tracer.table.state(replica)
     meta = meta_of(t)._replace(geometry=geometry_of(replica))
     return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state, _torch.version_of(replica))
+
+
+def related(inputs: list[TracedInput]) -> bool:
+    """Whether the caller computed an input of another, so that gradients flow between them in the caller's graph."""
+    reals = [i.real for i in inputs if i.input.meta.requires_grad]
+    starts = {t.grad_fn: t for t in reals if t.grad_fn is not None}
+    seen: set[Any] = set()
+    todo: list[Any] = [n for node in starts for n, _ in node.next_functions] if len(reals) > 1 else []
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            if node in starts or (_torch.accumulates(node) and any(node.variable is t for t in reals)):
+                return True
+            todo += [n for n, _ in node.next_functions]
+    return False

@@ -51,6 +51,7 @@ class Recorder:
         symbols: those of sizes, if some sizes are no fixed numbers.
         symbols_wanted: whether data decided a size.
         in_backward: whether a backward is recorded.
+        backward_inside: whether the function ran a backward of its own.
         sparse: nodes that give sparse gradients.
     """
 
@@ -68,6 +69,7 @@ class Recorder:
         self.gradients_wanted = False
         self.symbols_wanted = False
         self.in_backward = False
+        self.backward_inside = False
         self.sparse: set[Node] = set()
         self.bases_wanted = False
 
@@ -288,6 +290,7 @@ class Recorder:
             self.sparse.add(node)
         node.sequence = _torch.sequence_number()
         ran = _torch.running_sequence_number()
+        self.backward_inside |= ran is not None and not self.in_backward
         if ran is None:
             node.where = user_line()
             self.lines.setdefault(node.sequence, node.where)

@@ -17,7 +17,7 @@ from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, s
 from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.trace.functions import WithoutLooking, lengths
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
+from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.symbols import Symbols
 
@@ -103,14 +103,14 @@ def trace(
     symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
-    drawing = tracer.draws.stretch(bound.generators)
+    drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking()
     with substituted(bound, replicas, symbols) as during, _grad_mode(), drawing, _torch.single_threaded_backward():
         try:
             with (
                 _torch.compiling(),
                 _torch.without_dynamo(),
                 _torch.sizes_as_text(),
-                WithoutLooking(),
+                looking,
                 tracer,
                 tracer.asking(),
                 lengths(tracer.symbols is not None),
@@ -131,6 +131,10 @@ def trace(
                 raise
             raise UserError(wanted) from error
         found = changes(bound, during)
+    if (looking.differentiates or tracer.backward_inside) and related(inputs):
+        if needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
+            refuse(Event.CALLERS, "an argument is computed from another")
+        raise UserError(replace(needs, bases=True))
     return Traced(tracer, bound, inputs, result, found, None if after is grad else after, modes)
 
 

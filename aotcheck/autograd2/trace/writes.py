@@ -256,6 +256,8 @@ def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs:
     if name == "detach_":
         return tracer.run(func, args, kwargs)
     parent = tracer.table.view(target)
+    if parent.state.stage < tracer.table.stage:
+        refuse(Event.BACKWARD_WRITE)
     tracer.run(func, args, kwargs)
     state_of(target).moved = True
     tracer.keep.append(target)
