@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from aotcheck._torch2.backward import (
     freed_error,
+    holds,
     is_custom,
     keeps_graph,
-    kept_by,
     skipped,
     tells_of_lost_values,
     unpack,
@@ -31,18 +31,15 @@ from aotcheck._torch2.backward import (
 )
 from aotcheck._torch2.dispatch import meta_kernels
 from aotcheck._torch2.dynamo import compiling, hide_from_dynamo, without_dynamo
-from aotcheck._torch2.graphs import as_joint, auto_functionalized, decomposed
+from aotcheck._torch2.graphs import as_joint, decomposed, with_values
 from aotcheck._torch2.sizes import (
     GuardOnDataDependentSymNode,
     PythonPrinter,
     ShapeEnv,
-    decided,
     evaluated,
     expression_of,
     guards_of,
-    hint_of,
     learnt,
-    marks_of,
     new_number,
     new_symbol,
     python_dispatcher,
@@ -52,7 +49,6 @@ from aotcheck._torch2.sizes import (
     symbol_named,
     symbolic_int,
     unbacked_int,
-    valued,
 )
 
 __all__ = [
@@ -74,7 +70,6 @@ __all__ = [
     "accumulates",
     "as_before_dispatch",
     "as_joint",
-    "auto_functionalized",
     "autocast_devices",
     "autocast_off",
     "base_of",
@@ -82,7 +77,6 @@ __all__ = [
     "compiling",
     "creation_meta",
     "data_of",
-    "decided",
     "decomposed",
     "disabled_torch_dispatch",
     "disabled_torch_function",
@@ -96,16 +90,14 @@ __all__ = [
     "has_gradient",
     "has_hooks",
     "hide_from_dynamo",
-    "hint_of",
+    "holds",
     "is_composite",
     "is_custom",
     "is_tree_node",
     "is_zero_tensor",
     "keeps_graph",
-    "kept_by",
     "learnt",
     "make_subclass",
-    "marks_of",
     "meta_kernels",
     "new_number",
     "new_symbol",
@@ -137,11 +129,11 @@ __all__ = [
     "tells_of_lost_values",
     "unbacked_int",
     "unpack",
-    "valued",
     "version_of",
     "view_function",
     "wants",
     "wants_all",
+    "with_values",
     "without_dynamo",
     "without_modes",
 ]
@@ -233,7 +225,7 @@ def is_composite(op: Any) -> bool:
     """Whether the op has no kernel of its own, to autograd's view tracking either, but calls others."""
     if not isinstance(op, OpOverload) or not op._can_decompose():
         return False
-    return not _C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
+    return not any(_C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in ("ADInplaceOrView", "CPU"))
 
 
 def run_composite(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -304,6 +296,7 @@ sequence_number: Callable[[], int] = vars(_C._autograd)["_get_sequence_nr"]
 """The number that autograd gives to the next node."""
 _running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
 _base: Any = Tensor._base
+_version: Any = vars(_C.TensorBase)["_version"]
 _apply = vars(_C._FunctionBase)["apply"]
 with torch.inference_mode(False), torch.enable_grad():
     _AccumulateGrad = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
@@ -318,7 +311,7 @@ def base_of(t: Tensor) -> Tensor | None:
 def version_of(t: Tensor) -> int:
     """The version counter of ``t``; -1 for inference tensors, which have none."""
     try:
-        return t._version
+        return int(_version.__get__(t))
     except RuntimeError:
         return -1
 

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import fx
-from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.traceback import preserve_node_meta
 
-__all__ = ["as_joint", "auto_functionalized", "decomposed"]
+__all__ = ["as_joint", "decomposed", "with_values"]
 
 
 def decomposed(module: fx.GraphModule, fakes: Sequence[Any], table: Any) -> fx.GraphModule:
@@ -23,6 +22,9 @@ def decomposed(module: fx.GraphModule, fakes: Sequence[Any], table: Any) -> fx.G
     run = fx.Interpreter(module).run
     with preserve_node_meta(), torch.no_grad(), torch.autocast("cpu", enabled=False):
         made = make_fx(lambda *args: run(*args), decomposition_table=dict(table))(*fakes)
+    for node in made.graph.nodes:
+        if node.name in names and node.op != "placeholder":
+            node._rename(f"{node.name}_1")
     for node, name in zip(made.graph.find_nodes(op="placeholder"), names, strict=True):
         node.target = node.name = name
     made.graph.eliminate_dead_code()
@@ -30,9 +32,15 @@ def decomposed(module: fx.GraphModule, fakes: Sequence[Any], table: Any) -> fx.G
     return made
 
 
+def with_values(module: fx.GraphModule, fakes: Sequence[Any]) -> None:
+    """Let nodes have in ``meta["val"]`` what they give for fake inputs."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        FakeTensorProp(module, fakes[0].fake_mode).propagate_dont_convert_inputs(*fakes)
+
+
 def as_joint(module: fx.GraphModule, fakes: Sequence[Any], lists: dict[str, int]) -> fx.GraphModule:
     """A joint graph with the values that partition functions ask of its nodes, called with a list for each of these."""
-    FakeTensorProp(module, fakes[0].fake_mode).propagate_dont_convert_inputs(*fakes)
+    with_values(module, fakes)
     given = tuple([object() for _ in range(count)] for count in lists.values())
     spec = pytree.tree_flatten((given, {}))[1]
     signature = _PyTreeInfo([*lists], spec, None)

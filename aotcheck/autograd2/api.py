@@ -13,11 +13,10 @@ from torch import fx, nn
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import OnUnsupported, config, count
-from aotcheck.autograd2.errors import GraphFailedError, InternalError, UnsupportedError
+from aotcheck.autograd2.errors import GraphFailedError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import Fast, fast_check
-from aotcheck.autograd2.frontend.guards import Key, key_of
-from aotcheck.autograd2.frontend.varying import Met
+from aotcheck.autograd2.frontend.guards import Key, differing, every_size, key_of
 from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.partition.users import PartitionFunction, default_partition
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
@@ -54,11 +53,12 @@ class Compiled:
         self.dynamic = dynamic
         self.known: dict[Key, Specialization] = {}
         self.symbolic: dict[Any, list[Specialization]] = {}
-        self.met = Met()
+        self.met: dict[Any, tuple[Any, Dynamic]] = {}
         self.gradients = False
         self.made = 0
         self.fast: Fast | None = None
         self.usual: Specialization | None = None
+        self.warned: set[str] = set()
 
     def __getstate__(self) -> tuple[Any, ...]:
         """For copies and pickles, which have specializations of their own."""
@@ -148,7 +148,7 @@ class Compiled:
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
         bound = self.bind(args, kwargs, self.gradients)
-        dynamic = self._dynamic(bound, key_of(bound, self.gradients))
+        dynamic = self._dynamic(bound)
         made, needs = specialize(
             self.fn, args, kwargs, lambda gradients: self.bind(args, kwargs, gradients), self.compilers, dynamic
         )
@@ -161,28 +161,30 @@ class Compiled:
             )
         self.gradients = self.gradients or needs.gradients
         bound = self.bind(args, kwargs, self.gradients)
-        kind, _ = key = key_of(bound, self.gradients)
-        self._dynamic(bound, key)
+        kind, numbers = key = key_of(bound, self.gradients)
+        self.met[kind] = (numbers, dynamic)
         if made.fits is None:
             self.known[key] = made
         else:
             self.symbolic.setdefault(kind, []).insert(0, made)
             del self.symbolic[kind][config().cache_size :]
-        for kept in (self.known, self.symbolic):
+        for kept in (self.met, self.known, self.symbolic):
             while len(kept) > config().cache_size:
                 del kept[next(iter(kept))]
         return made, bound
 
-    def _dynamic(self, bound: Bound, key: Key) -> Dynamic:
+    def _dynamic(self, bound: Bound) -> Dynamic:
         """Which numbers are symbols in the next specialization."""
-        return frozenset() if self.dynamic is False else self.met.dynamic(bound, key, every=bool(self.dynamic))
+        if self.dynamic is False:
+            return frozenset()
+        tensors = [t for _, t in bound.tensors]
+        kind, numbers = key_of(bound, self.gradients)
+        sizes: Dynamic = every_size(tensors) if self.dynamic else frozenset()
+        before = self.met.get(kind)
+        return sizes if before is None else sizes | before[1] | differing(tensors, numbers, before[0])
 
     def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException | None) -> Any:
-        """What the original does on the real inputs, as the function raised while it was traced, or its graph did.
-
-        Raises:
-            InternalError: the graph raised, and the original does not.
-        """
+        """What the original does on the real inputs, as the function raised while it was traced, or its graph did."""
         in_trace = isinstance(error, UserError)
         try:
             result = self.fn(*args, **kwargs)
@@ -190,10 +192,11 @@ class Compiled:
             if in_trace:
                 count("eager_after_user_error")
             raise
-        if in_trace:  # a meta kernel raised where the kernel does not
-            count("refused", Event.KERNEL.value[0])
-        elif error is not None:
-            raise InternalError(f"a graph raised {error}, where the function does not") from error
+        count("refused", (Event.KERNEL if in_trace else Event.GRAPH).value[0])
+        said = f"{type(error).__name__}: {error}"
+        if not in_trace and said not in self.warned:
+            self.warned.add(said)
+            warnings.warn(f"a graph raised {said}; the function, which raises nothing, ran in its place", stacklevel=5)
         return result
 
 

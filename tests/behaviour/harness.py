@@ -16,6 +16,7 @@ function and its inputs, or the decorator :func:`agrees`, which makes a test of 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -29,7 +30,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotcheck.oracle.state import seed_generators
-from tests.behaviour.compilers import Recorder, aotcheck, backend
+from tests.behaviour.compilers import KEPT, Recorder, aotcheck, backend
 from tests.behaviour.ledger import Refused
 
 Function = Callable[..., Any]
@@ -135,6 +136,17 @@ def attempt(action: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         return Raised(type(error), str(error))
+
+
+@contextlib.contextmanager
+def refuses(reason: str) -> Iterator[None]:
+    """Inside, the compiler must refuse. A compiler with a ledger may name another reason, which the ledger then has."""
+    with pytest.raises(aotcheck.UnsupportedError) as caught:
+        yield
+    if reason not in str(caught.value):
+        if aotcheck.name in KEPT:
+            raise Refused(caught.value.reason)
+        pytest.fail(f"refused, but not for {reason}: {caught.value}")
 
 
 def attempt_later(action: Callable[[], Any]) -> Any:

@@ -55,12 +55,13 @@ def symbols_of(nodes: Sequence[Node]) -> list[str]:
 def _callable(op: Any) -> Any:
     """The op itself, or a function that calls it where its name cannot stand in Python code, as ``random.from``."""
     name = _torch.overload_name(op) if isinstance(op, _torch.OpOverload) else ""
-    if not keyword.iskeyword(name):
+    if not keyword.iskeyword(name) and not keyword.iskeyword(_torch.op_name(op)):
         return op
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return op(*args, **kwargs)
 
+    vars(call)["overload"] = op
     call.__name__ = call.__qualname__ = f"{_torch.op_name(op)}_{name}"
     return call
 
@@ -80,7 +81,7 @@ def graph_module(
     graph = fx.Graph()
     at: dict[Node, fx.Node] = {}
     lower = _Lowering(graph, at)
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, torch.Tensor] = {}
     found = {str(s): s for n in nodes for a in (*n.args, *n.kwargs.values()) for s in _free_symbols(a)}
     sizes: dict[Node, list[tuple[str, int | None]]] = {}
     for symbol, (source, dim) in defined.items():
@@ -99,12 +100,14 @@ def graph_module(
             at[node] = graph.get_attr(title)
             continue
         args, kwargs = lower(node.args), {k: lower(v) for k, v in node.kwargs.items()}
-        made = graph.call_function(_callable(node.op), tuple(args), kwargs)
+        title = "getitem" if node.op is getitem else _torch.op_name(node.op)
+        made = graph.create_node("call_function", _callable(node.op), tuple(args), kwargs, name=title)
         if node.where is not None:
             made.meta["stack_trace"] = f"  {node.where}"
         if node.sequence >= 0 and node.op is not getitem:
             made.meta["seq_nr"] = node.sequence
         at[node] = made
+        node.name = node.name or made.name
         for symbol, dim in sizes.get(node, ()):
             number = made if dim is None else graph.call_function(torch.ops.aten.sym_size.int, (made, dim))
             numbers[symbol] = number
@@ -113,10 +116,7 @@ def graph_module(
     graph.output((*[None if n is None else at[n] for n in outputs], *[numbers[symbol] for symbol in defined]))
     root = torch.nn.Module()
     for title, value in attributes.items():
-        if isinstance(value, torch.Tensor):
-            root.register_buffer(title, value, persistent=False)
-        else:
-            setattr(root, title, value)
+        root.register_buffer(title, value, persistent=False)
     return fx.GraphModule(root, graph, class_name=name)
 
 

@@ -67,7 +67,7 @@ def memory_after(traced: Traced, analysis: Analysis) -> tuple[Memory, ...]:
         root = state.roots[0]
         if root.version != state.version or root.value is None:
             continue
-        if root.value in results or (root.value.op == PLACEHOLDER and not state.version):
+        if root.value in results:
             _forget(state, root)
     return tuple(found)
 

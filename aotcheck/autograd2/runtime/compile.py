@@ -51,17 +51,24 @@ class Compilers:
     decompositions: Mapping[Any, Callable[..., Any]] | None = None
     partition: PartitionFunction | None = None
 
+    def prepare(self, module: fx.GraphModule, fakes: list[Any]) -> fx.GraphModule:
+        """A joint module as partition functions expect it: decomposed, with metadata, called with two lists."""
+        if self.decompositions:
+            module = _torch.decomposed(module, fakes, self.decompositions)
+        primals = sum(n.name.startswith("primals") for n in module.graph.nodes)
+        return _torch.as_joint(module, fakes, {"primals": primals, "tangents": len(fakes) - primals})
+
 
 def compile_forward(
     graph: ForwardGraph, compilers: Compilers, *, differentiable: bool, env: Any = None
 ) -> Callable[..., Any]:
     """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
     compiler, table = compilers.forward if differentiable else compilers.inference, compilers.decompositions
-    if compiler is nop and not table:
+    if compiler is nop and not table and graph.module is None:
         _check(forward_module, graph)
         results = (*graph.results, *graph.saved)
         return function_of([*graph.inputs, *taken_symbols(graph)], graph.nodes, results, graph.defined)
-    made = _compiled(*forward_module(graph), compiler, table, env)
+    made = _compiled(*forward_module(graph, differentiable=differentiable), compiler, table, env)
     own = [k for k, n in enumerate((*graph.results, *graph.saved)) if k < len(graph.results) or n.op is _CLONE]
     return lambda *inputs: _apart(inputs, made(*inputs), own)
 
@@ -83,10 +90,15 @@ def _address(a: Any) -> int | None:
     return _torch.storage_address(_torch.storage_of(a)) if isinstance(a, Tensor) and a.numel() else None
 
 
-def forward_module(graph: ForwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
+def forward_module(graph: ForwardGraph, *, differentiable: bool = True) -> tuple[fx.GraphModule, list[Node | str]]:
     """A forward graph as compilers get it, and what it takes."""
     inputs: list[Node | str] = [*graph.inputs, *taken_symbols(graph)]
-    named = [(f"primals_{k + 1}", n) for k, n in enumerate(inputs)]
+    if graph.module is not None:
+        return graph.module, inputs
+    named = [(f"primals_{k + 1}" if differentiable else f"arg{k}_1", n) for k, n in enumerate(inputs)]
+    for title, n in named:
+        if isinstance(n, Node):
+            n.name = title
     results = (*graph.results, *graph.saved)
     return graph_module(named, graph.nodes, results, "aotcheck_forward", graph.defined), inputs
 
@@ -99,7 +111,7 @@ def taken_symbols(graph: ForwardGraph) -> list[str]:
 def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None) -> Callable[..., Any]:
     """What computes gradients, taking saved tensors, then symbols, then tangents."""
     compiler, table = compilers.backward, compilers.decompositions
-    if compiler is nop and not table:
+    if compiler is nop and not table and graph.module is None:
         _check(backward_module, graph)
         return function_of(_backward_inputs(graph), graph.nodes, graph.backward.gradients, {})
     with torch.inference_mode(False), torch.enable_grad():
@@ -109,8 +121,11 @@ def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None
 def backward_module(graph: BackwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
     """A backward graph as compilers get it, and what it takes."""
     inputs, tangents = _backward_inputs(graph), len(graph.inputs) - len(graph.saved)
-    names = [f"saved_{k + 1}" for k in range(len(inputs) - tangents)]
+    kept = inputs[: len(inputs) - tangents]
+    names = [n.name if isinstance(n, Node) and n.name else f"saved_{k + 1}" for k, n in enumerate(kept)]
     names += [f"tangents_{k + 1}" for k in range(tangents)]
+    if graph.module is not None:
+        return graph.module, inputs
     named = list(zip(names, inputs, strict=True))
     return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward"), inputs
 
@@ -131,7 +146,11 @@ def _compiled(
     if config().debug:
         assert_functional(module)
     fakes = examples(inputs, env)
-    made = compiler(_torch.decomposed(module, fakes, table) if table else module, fakes)
+    if table:
+        module = _torch.decomposed(module, fakes, table)
+    elif fakes and env is None:
+        _torch.with_values(module, fakes)
+    made = compiler(module, fakes)
     if not callable(made):
         raise TypeError(f"the compiler returned a {type(made).__name__}, which cannot be called")
     if getattr(made, "_boxed_call", False):

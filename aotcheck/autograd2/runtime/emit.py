@@ -41,6 +41,7 @@ from aotcheck.autograd2.runtime.tensors import as_base, as_inference, flat_of, r
 
 __all__ = ["Attachment", "Call", "emit"]
 
+NOTHING: Mapping[int, int] = {}
 Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 """Takes the inputs in order, the containers of the call, its tables and its numbers; returns the call's result."""
 
@@ -52,13 +53,13 @@ class Attachment:
     Args:
         runner: runs its backwards.
         component: which results, and to what its gradients flow.
-        watched: what the caller must not write before the backward.
+        watched: inputs that the call wrote and the backward needs: the caller must not write them before it.
         dirty: of the results, those of which views are made before they get their history.
     """
 
     runner: Runner
     component: Component
-    watched: tuple[Given | Made, ...] = ()
+    watched: tuple[int, ...] = ()
     dirty: tuple[int, ...] = ()
 
 
@@ -71,14 +72,14 @@ class Modes:
         inference: whether inference mode is.
         autocast: whether autocast is, which the graph was recorded below.
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
-        draws: the generators from which the graph draws.
+        draws: whether the graph draws random numbers.
     """
 
     grad: bool
     inference: bool
     autocast: bool
     records_grad: bool = False
-    draws: tuple[torch.Generator, ...] = ()
+    draws: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def emit(
     modes: Modes,
     symbolic: Symbolic,
     kept: Sequence[Memory] = (),
+    shared: Mapping[int, int] = NOTHING,
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -116,6 +118,7 @@ def emit(
         modes: in which the call is made, and the graph runs.
         symbolic: where the values of symbols come from.
         kept: inputs whose memory is saved as the call leaves it, beside what the graph saves.
+        shared: of what the graph saves, what is a result too, which may be given other strides; both by position.
     """
     s = Source()
     s.names |= {
@@ -123,6 +126,7 @@ def emit(
         "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": torch.set_grad_enabled,
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
+        "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
         "Values": Values,
         "autocast_off": _torch.autocast_off,
@@ -147,9 +151,8 @@ def emit(
     ]
     results = [f"r{k}" for k in range(len(signature.results))]
     given += symbolic.taken
-    drawn = [s.bind("generator", g) for g in modes.draws]
-    if drawn:
-        s.add(f"states = {', '.join(f'{g}.get_state()' for g in drawn)},")
+    if modes.draws:
+        s.add("state = get_state()")
     within = ["inference(False)", "no_grad()"] if modes.inference and not inside else []
     within += ["autocast_off()"] if modes.autocast else []
     opened = f"with {', '.join(within)}: " if within else ""
@@ -158,8 +161,8 @@ def emit(
     s.add("try:")
     s.add(f"{opened}out = forward({', '.join(given)})", 2)
     s.add("except Exception as error:")
-    for k, g in enumerate(drawn):
-        s.add(f"{g}.set_state(states[{k}])", 2)
+    if modes.draws:
+        s.add("set_state(state)", 2)
     s.add("raise GraphFailedError from error", 2)
     if grad and not modes.records_grad:
         s.add("finally:")
@@ -173,6 +176,8 @@ def emit(
         s.add(f"{', '.join(results)}, *saved = out" if attachments else f"{', '.join(results)}, = out")
     for k, look in enumerate(signature.results):
         _look(s, k, look, inside)
+    for j, k in shared.items() if attachments else ():
+        s.add(f"saved[{j}] = r{k}")
     left = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
     order = _Order(s, signature, modes, attachments, left, kept)
     order.all()
@@ -265,12 +270,12 @@ class _Order:
             self.write(w)
         for m in effects.moved:
             _move(self.s, m, self.signature, modes)
-        for k in range(len(self.signature.made)):
-            self.make(k)
         for attachment in self.attachments:
             if attachment.watched:
-                watched = "".join(f"{_of(end)}, " for end in attachment.watched)
+                watched = "".join(f"a{k}, " for k in attachment.watched)
                 self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
+        for k in range(len(self.signature.made)):
+            self.make(k)
 
     def attach(self, attachment: Attachment) -> None:
         """Results get the history of a component."""

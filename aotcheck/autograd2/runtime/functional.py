@@ -19,14 +19,12 @@ def assert_functional(module: fx.GraphModule) -> None:
     module.graph.lint()
     written: set[fx.Node] = set()
     for node in module.graph.nodes:
-        target = node.target
+        target = getattr(node.target, "overload", node.target)
         if node.op in ("call_method", "call_module"):
             raise NotFunctionalError(f"node {node.name} is a {node.op}, not an ATen op")
         if read := next((source for source in node.all_input_nodes if source in written), None):
             raise NotFunctionalError(f"node {node.name} reads {read.name} after it was written")
         if node.op != "call_function" or getattr(target, "__module__", "") in _ARITHMETIC:
-            continue
-        if target is _torch.auto_functionalized:
             continue
         if isinstance(target, _torch.OpOverload) and not _torch.schema_of(target).is_mutable:
             continue

@@ -73,7 +73,8 @@ def reinterpret(graph: Graph, value: Node, source: torch.dtype, target: torch.dt
         return value
     if not same(source.itemsize * count % target.itemsize, 0):
         whole = source.itemsize * count // target.itemsize * target.itemsize // source.itemsize
-        value = graph.view(aten.slice.Tensor, value, 0, 0, whole)
+        part = graph.view(aten.slice.Tensor, value, 0, 0, whole)
+        value = graph.like(part, aten.clone.default, part)  # a view of another dtype wants a storage of whole elements
     return graph.view(aten.view.dtype, value, target)
 
 

@@ -41,11 +41,13 @@ class Event(enum.Enum):
     FAKE = ("fake parameter", "build the module with real parameters")
     OBJECT = ("unregistered container", "register it with torch.utils._pytree, or take what it holds as arguments")
     SCRIPT = ("TorchScript", "compile the module or function that was scripted")
+    BASE = ("view of a base that has changed", "make the view again after its base was given other data")
+    FILL = ("uninitialized memory", "switch deterministic algorithms off where tensors grow")
     LEAF = ("requires_grad changed inside", "set it once, on a tensor that is no view and is not moved")
     INFERENCE = ("inference mode inside", "enter and leave inference mode outside of the function")
     COUNTERS = ("saved memory with several version counters", "use detach in place of .data and set_")
+    GRAPH = ("error in a graph alone", "nothing: the call ran eagerly")
     KERNEL = ("error in the trace alone", "nothing: the call ran eagerly")
-    BACKWARD_WRITE = ("write in a backward", "let backwards write only tensors that they make")
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 

@@ -184,10 +184,28 @@ class Replica(Tensor):
     def data(self, value: Tensor) -> None:
         if type(value) is not Replica:
             refuse(Event.CAPTURED, "it is assigned to .data")
+        if value.is_inference() is not self.is_inference():
+            refuse(Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or the other way")
         if self.aot.told and not self.aot.is_input:
             refuse(Event.LEAF, "data is assigned to a leaf made inside")
         self.aot.data_assigned = self.aot.moved = self.aot.apart = True
         _torch.set_data(self, value)
+
+    @property
+    def _version(self) -> NoReturn:  # type: ignore[override]  # torch types it as an attribute
+        """Refused: calls before may have counted it up."""
+        refuse(Event.DATA, "the version of a tensor")
+
+    @property
+    def _base(self) -> Tensor | None:  # type: ignore[override]  # torch types it as an attribute
+        """As of the real tensor: of a view it is asked of a replica that is one."""
+        self.aot.trace.bases_wanted |= self.aot.is_root_of_view
+        return _torch.base_of(self)
+
+    def _is_view(self) -> bool:
+        """The same."""
+        self.aot.trace.bases_wanted |= self.aot.is_root_of_view
+        return _torch.base_of(self) is not None
 
     @property
     def grad(self) -> Tensor | None:
