@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from aotcheck._torch2.backward import (
     freed_error,
-    holds,
     is_custom,
     keeps_graph,
+    kept_by,
     skipped,
     tells_of_lost_values,
     unpack,
@@ -31,15 +31,18 @@ from aotcheck._torch2.backward import (
 )
 from aotcheck._torch2.dispatch import meta_kernels
 from aotcheck._torch2.dynamo import compiling, hide_from_dynamo, without_dynamo
-from aotcheck._torch2.graphs import as_joint, decomposed, with_values
+from aotcheck._torch2.graphs import as_joint, auto_functionalized, decomposed, with_values
 from aotcheck._torch2.sizes import (
     GuardOnDataDependentSymNode,
     PythonPrinter,
     ShapeEnv,
+    decided,
     evaluated,
     expression_of,
     guards_of,
+    hint_of,
     learnt,
+    marks_of,
     new_number,
     new_symbol,
     python_dispatcher,
@@ -49,6 +52,7 @@ from aotcheck._torch2.sizes import (
     symbol_named,
     symbolic_int,
     unbacked_int,
+    valued,
 )
 
 __all__ = [
@@ -70,6 +74,7 @@ __all__ = [
     "accumulates",
     "as_before_dispatch",
     "as_joint",
+    "auto_functionalized",
     "autocast_devices",
     "autocast_off",
     "base_of",
@@ -77,6 +82,7 @@ __all__ = [
     "compiling",
     "creation_meta",
     "data_of",
+    "decided",
     "decomposed",
     "disabled_torch_dispatch",
     "disabled_torch_function",
@@ -90,14 +96,16 @@ __all__ = [
     "has_gradient",
     "has_hooks",
     "hide_from_dynamo",
-    "holds",
+    "hint_of",
     "is_composite",
     "is_custom",
     "is_tree_node",
     "is_zero_tensor",
     "keeps_graph",
+    "kept_by",
     "learnt",
     "make_subclass",
+    "marks_of",
     "meta_kernels",
     "new_number",
     "new_symbol",
@@ -129,6 +137,7 @@ __all__ = [
     "tells_of_lost_values",
     "unbacked_int",
     "unpack",
+    "valued",
     "version_of",
     "view_function",
     "wants",

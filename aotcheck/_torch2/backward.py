@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +14,9 @@ from aotcheck._torch2.dispatch import meta_kernels
 
 __all__ = [
     "freed_error",
-    "holds",
     "is_custom",
     "keeps_graph",
+    "kept_by",
     "skipped",
     "tells_of_lost_values",
     "unpack",
@@ -32,19 +32,20 @@ def _saved_fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
-def holds(node: Any) -> bool:
-    """Whether a backward that comes by ``node`` frees something, so that none can come by it again."""
-    if node.name() == "CopySlices":
-        return True
+def kept_by(node: Any) -> list[Tensor] | None:
+    """What a backward that comes by ``node`` frees, so that none can come by it again; None if nothing."""
+    kind: Any = type(node)
+    fields = _saved_fields(kind)
+    if not fields:
+        return [] if node.name().endswith("CopySlices") else None
     try:
         with meta_kernels():
-            if isinstance(node, torch.autograd.function.BackwardCFunction):
-                return len(cast(Any, node)._raw_saved_tensors) > 0
-            kind: Any = type(node)
-            saved = [getattr(node, name.replace("_raw", "", 1)) for name in _saved_fields(kind)]
+            if is_custom(node):
+                return [] if len(node._raw_saved_tensors) else None
+            saved = [getattr(node, name.replace("_raw", "", 1)) for name in fields]
     except RuntimeError:  # it was written since
-        return True
-    return any(isinstance(x, Tensor) for s in saved for x in (s if isinstance(s, (tuple, list)) else (s,)))
+        return []
+    return [x for s in saved for x in (s if isinstance(s, (tuple, list)) else (s,)) if isinstance(x, Tensor)] or None
 
 
 def is_custom(node: Any) -> bool:
@@ -68,10 +69,10 @@ _FREED = "Trying to backward through the graph a second time (or directly access
 _FREED += "already been freed)"
 
 
-def tells_of_lost_values(error: RuntimeError) -> bool:
-    """Whether a backward raised because a tensor that it needs was written, or freed by another backward."""
+def tells_of_lost_values(error: BaseException) -> bool:
+    """Whether a backward raised what eager's does: values it needs were written or freed, or there is no derivative."""
     modified = "one of the variables needed for gradient computation has been modified"
-    return str(error).startswith((modified, _FREED))
+    return str(error).startswith((modified, _FREED, "the derivative for", "derivative for"))
 
 
 def freed_error() -> RuntimeError:

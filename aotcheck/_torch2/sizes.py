@@ -11,6 +11,7 @@ from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
+from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.sym_node import SymNode
@@ -24,10 +25,13 @@ __all__ = [
     "GuardOnDataDependentSymNode",
     "PythonPrinter",
     "ShapeEnv",
+    "decided",
     "evaluated",
     "expression_of",
     "guards_of",
+    "hint_of",
     "learnt",
+    "marks_of",
     "new_number",
     "new_symbol",
     "python_dispatcher",
@@ -37,6 +41,7 @@ __all__ = [
     "symbol_named",
     "symbolic_int",
     "unbacked_int",
+    "valued",
 ]
 
 
@@ -157,24 +162,18 @@ def python_dispatcher() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def sizes_as_text() -> Iterator[None]:
-    """Inside, the text that the user's code makes of a symbolic number is that of the number, which is then fixed."""
-    kinds = ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool))
-    before = [vars(kind)["__repr__"] for kind, _ in kinds]
+    """Inside, the text that the user's code makes of a symbolic size is that of the number, which is then fixed."""
+    own = torch.SymInt.__repr__
 
-    def spelled(number: Callable[[Any], Any], own: Callable[[Any], str]) -> Callable[[Any], str]:
-        def text(x: Any) -> str:
-            of_torch = sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
-            return own(x) if of_torch else repr(number(x))
+    def text(x: torch.SymInt) -> str:
+        of_torch = sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
+        return own(x) if of_torch else repr(int(x))
 
-        return text
-
+    torch.SymInt.__repr__ = text  # type: ignore[method-assign]  # set back below
     try:
-        for (kind, number), own in zip(kinds, before, strict=True):
-            kind.__repr__ = spelled(number, own)  # type: ignore[method-assign]  # set back below
         yield
     finally:
-        for (kind, _), own in zip(kinds, before, strict=True):
-            kind.__repr__ = own  # type: ignore[method-assign]
+        torch.SymInt.__repr__ = own  # type: ignore[method-assign]
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:
@@ -192,6 +191,40 @@ def expression_of(x: Any) -> Any:
     if type(x) is torch.SymFloat and (expression.is_number or _operations(expression) > 1):
         return float(x)
     return expression
+
+
+def marks_of(t: Tensor) -> tuple[set[int], set[int]]:
+    """The dimensions of a tensor that were marked as dynamic, in any of torch's ways, and those marked as static."""
+    kinds = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
+    dynamic: set[int] = set().union(*(getattr(t, kind, ()) for kind in kinds))
+    static: set[int] = set(getattr(t, "_dynamo_static_indices", ()))
+    return dynamic, static
+
+
+def decided(env: ShapeEnv, relation: Any) -> bool:
+    """Whether a relation of expressions holds in the call that is traced, with a guard; False if data decide it."""
+    try:
+        return bool(env.evaluate_expr(relation))
+    except GuardOnDataDependentSymNode:
+        return False
+
+
+def valued(env: ShapeEnv, expression: Any, more: int) -> int:
+    """An expression where each symbol is larger by so much than in the call that is traced.
+
+    Raises:
+        KeyError: data decide it.
+    """
+    if type(expression) is int:
+        return expression
+    known = getattr(env, "backed_var_to_val", None) or vars(env)["var_to_val"]
+    found = expression.xreplace({symbol: int(known[symbol]) + more for symbol in expression.free_symbols})
+    return int(found)
+
+
+def hint_of(x: Any) -> Any:
+    """The value of a number, symbolic or not, in the call that is traced; None if data decide it."""
+    return x.node.hint if type(x) in (torch.SymInt, torch.SymFloat, torch.SymBool) else x
 
 
 def _operations(expression: Any) -> int:

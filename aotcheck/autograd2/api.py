@@ -16,7 +16,8 @@ from aotcheck.autograd2.config import OnUnsupported, config, count
 from aotcheck.autograd2.errors import GraphFailedError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import Fast, fast_check
-from aotcheck.autograd2.frontend.guards import Key, differing, every_size, key_of
+from aotcheck.autograd2.frontend.guards import Key, key_of
+from aotcheck.autograd2.frontend.varying import Met
 from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.partition.users import PartitionFunction, default_partition
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
@@ -53,7 +54,7 @@ class Compiled:
         self.dynamic = dynamic
         self.known: dict[Key, Specialization] = {}
         self.symbolic: dict[Any, list[Specialization]] = {}
-        self.met: dict[Any, tuple[Any, Dynamic]] = {}
+        self.met = Met()
         self.gradients = False
         self.made = 0
         self.fast: Fast | None = None
@@ -148,7 +149,7 @@ class Compiled:
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
         bound = self.bind(args, kwargs, self.gradients)
-        dynamic = self._dynamic(bound)
+        dynamic = self._dynamic(bound, key_of(bound, self.gradients))
         made, needs = specialize(
             self.fn, args, kwargs, lambda gradients: self.bind(args, kwargs, gradients), self.compilers, dynamic
         )
@@ -161,27 +162,21 @@ class Compiled:
             )
         self.gradients = self.gradients or needs.gradients
         bound = self.bind(args, kwargs, self.gradients)
-        kind, numbers = key = key_of(bound, self.gradients)
-        self.met[kind] = (numbers, dynamic)
+        kind, _ = key = key_of(bound, self.gradients)
+        self._dynamic(bound, key)
         if made.fits is None:
             self.known[key] = made
         else:
             self.symbolic.setdefault(kind, []).insert(0, made)
             del self.symbolic[kind][config().cache_size :]
-        for kept in (self.met, self.known, self.symbolic):
+        for kept in (self.known, self.symbolic):
             while len(kept) > config().cache_size:
                 del kept[next(iter(kept))]
         return made, bound
 
-    def _dynamic(self, bound: Bound) -> Dynamic:
+    def _dynamic(self, bound: Bound, key: Key) -> Dynamic:
         """Which numbers are symbols in the next specialization."""
-        if self.dynamic is False:
-            return frozenset()
-        tensors = [t for _, t in bound.tensors]
-        kind, numbers = key_of(bound, self.gradients)
-        sizes: Dynamic = every_size(tensors) if self.dynamic else frozenset()
-        before = self.met.get(kind)
-        return sizes if before is None else sizes | before[1] | differing(tensors, numbers, before[0])
+        return frozenset() if self.dynamic is False else self.met.dynamic(bound, key, every=bool(self.dynamic))
 
     def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException | None) -> Any:
         """What the original does on the real inputs, as the function raised while it was traced, or its graph did."""

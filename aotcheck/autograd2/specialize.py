@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,12 +17,12 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
-from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Signature
+from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, Signature
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
 from aotcheck.autograd2.joint.memory import Memory, check_counters, memory_after
-from aotcheck.autograd2.joint.regions import Region, regions
+from aotcheck.autograd2.joint.regions import Held, Region, regions
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
-from aotcheck.autograd2.partition.users import divide
+from aotcheck.autograd2.partition.users import saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, taken_symbols
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
 from aotcheck.autograd2.runtime.function import Runner
@@ -122,13 +121,14 @@ def _specialize(
 
 def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specialization:
     try:
-        analysis = analyze(traced, needs)
-        groups = regions(traced, analysis)
-        left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
-        backwards = [backward for region in groups for backward in trace_all(traced, region)]
-        check_counters(traced, analysis)
-        part = _partition(traced, analysis, backwards, compilers, left)
-        return _emit(traced, analysis, groups, part, compilers, left)
+        with traced.tracer.asking():
+            analysis = analyze(traced, needs)
+            groups = regions(traced, analysis)
+            left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
+            backwards = [backward for region in groups for backward in trace_all(traced, region)]
+            check_counters(traced, analysis)
+            part = _partition(traced, analysis, backwards, compilers, left)
+            return _emit(traced, analysis, groups, part, compilers, left)
     finally:
         disarm(traced.tracer.alive)
         traced.release()
@@ -147,8 +147,7 @@ def _partition(
     whole = partition(*given, after=[x.node for x in left])
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
         return whole
-    division = divide(compilers.partition, traced.tracer.graph, whole, compilers.prepare)
-    return division.of_one(whole, written) if len(backwards) == 1 else partition(*given, keep=division.nodes())
+    return partition(*given, keep=saved_by(compilers.partition, traced.tracer.graph, whole))
 
 
 def _emit(
@@ -166,16 +165,20 @@ def _emit(
     for region in groups:
         graphs = [graph for graph in part.backwards if graph.backward.component is region.component]
         known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
+        held = region.held()
+        watched = _watched(traced, analysis, held, set(known))
         runner = Runner(
             tuple(sorted(set(known.values()))),
             _late(traced, region, known),
             lambda graph: compile_backward(graph, compilers, env),
-            _held(traced, region),
+            tuple((h.begins, h.leads) for h in held),
+            tuple(watched.values()),
             {graph.backward.request: graph for graph in graphs},
+            drops=bool(region.dropped),
         )
         early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
-        attachments.append(Attachment(runner, region.component, _watched(traced, analysis, set(known)), dirty))
+        attachments.append(Attachment(runner, region.component, tuple(watched), dirty))
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     position = {i.real: k for k, i in enumerate(traced.inputs)}
@@ -184,7 +187,7 @@ def _emit(
     for name, r in () if symbols is None else symbols.reads.items():
         at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
         reads[name] = at.source("a")
-    modes = Modes(*traced.modes, _records_grad(groups, part), bool(traced.tracer.graph.effects))
+    modes = Modes(*traced.modes, _records_grad(groups, part), traced.tracer.draws.drawn_from())
     derived = {} if symbols is None else symbols.derived
     taken = Symbolic(reads, derived, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
     signature = analysis.signature
@@ -208,18 +211,42 @@ def _emit(
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
 
 
-def _watched(traced: Traced, analysis: Analysis, needed: set[Node]) -> tuple[int, ...]:
-    """Inputs that the caller must not write before a backward, beside those that it saves as they are."""
-    found = {
-        w.input
-        for w in analysis.signature.effects.written
-        for v in traced.inputs[w.input].state.views.values()
-        if v.value in needed and v.version == v.state.version and v.value.op != PLACEHOLDER
-    }
+def _watched(
+    traced: Traced, analysis: Analysis, held: Sequence[Held], known: set[Node]
+) -> dict[Given | Made, frozenset[int] | None]:
+    """What backwards need as it is after the call, or eager's do, and autograd itself does not watch.
+
+    Each with the nodes of eager's that saved it; None of an input that the call wrote, whose new data are needed.
+    """
+    found: dict[Given | Made, frozenset[int] | None] = {}
+    written = {k for w in analysis.signature.effects.written for k in w.beside}
+    for w in analysis.signature.effects.written:
+        for v in traced.inputs[w.input].state.views.values():
+            if v.value in known and v.version == v.state.version and v.value.op != PLACEHOLDER:
+                found[Given(w.input)] = None
     for k, i in enumerate(traced.inputs):
-        if i.node is not None and i.state.flat is not None and i.state.flat.value in needed and not i.state.resized:
-            found.add(k)
-    return tuple(sorted(found))
+        if i.node is not None and i.state.flat is not None and i.state.flat.value in known and not i.state.resized:
+            found[Given(k)] = None
+    memory = {n.memory for n in known} | known
+    seen: list[tuple[Given | Made, Tensor]] = [
+        (Given(k), i.replica)
+        for k, i in enumerate(traced.inputs)
+        if i.node is not None and (k in written or i.node not in memory)
+    ]
+    fresh = {how.index: Made(m) for m, how in enumerate(analysis.signature.made) if isinstance(how, Fresh)}
+    results = analysis.results
+    seen += [(m, analysis.tensors[m.index]) for k, m in fresh.items() if results[k].node not in known]
+    by_address: dict[int, list[tuple[Given | Made, Tensor]]] = {}
+    for end, t in seen:
+        by_address.setdefault(_torch.storage_address(_torch.storage_of(t)), []).append((end, t))
+    for n, node in enumerate(held):
+        for t in node.kept:
+            for end, other in by_address.get(_torch.storage_address(_torch.storage_of(t)), ()):
+                before = found.get(end, frozenset())
+                if before is not None and _torch.version_of(t) == _torch.version_of(other) >= 0:
+                    found[end] = before | {n}
+                    break
+    return found
 
 
 def _records_grad(groups: Sequence[Region], part: Partition) -> bool:
@@ -233,22 +260,9 @@ def _late(traced: Traced, region: Region, known: Mapping[Node, int]) -> Callable
     def late(request: Request) -> BackwardGraph:
         rearm(traced.tracer.alive)
         try:
-            return cut_backward(traced.tracer.graph, known, trace_backward(traced, region, request))
+            with traced.tracer.asking():
+                return cut_backward(traced.tracer.graph, known, trace_backward(traced, region, request))
         finally:
             disarm(traced.tracer.alive)
 
     return late
-
-
-def _held(traced: Traced, region: Region) -> Callable[[], tuple[tuple[int, int], ...]]:
-    """Looks up once what eager's nodes hold, when it is first asked for."""
-
-    @functools.cache
-    def held() -> tuple[tuple[int, int], ...]:
-        rearm(traced.tracer.alive)
-        try:
-            return region.held()
-        finally:
-            disarm(traced.tracer.alive)
-
-    return held

@@ -38,7 +38,9 @@ def _selected(
     "--kind", "kinds", multiple=True, type=click.Choice([k.name.lower() for k in Kind]), help="Only of these kinds."
 )
 @click.option("--limit", type=int, help="Only so many subjects.")
-@click.option("--side", type=click.Choice([s.name.lower() for s in Side]), help="Only ours, or only torch's.")
+@click.option("--compiler", type=click.Choice(["first", "second"]), default="first", help="Which of our compilers.")
+@click.option("--dynamic", is_flag=True, help="Sizes are symbols; of the second compiler.")
+@click.option("--side", type=click.Choice(["ours", "torchs"]), help="Only ours, or only torch's.")
 @click.option("--samples", "most", default=8, show_default=True, help="At most so many samples of each.")
 @click.option("--jobs", default=2, show_default=True, help="Processes.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that one subject may take.")
@@ -52,6 +54,8 @@ def main(
     dtypes: tuple[str, ...],
     kinds: tuple[str, ...],
     limit: int | None,
+    compiler: str,
+    dynamic: bool,
     side: str | None,
     most: int,
     jobs: int,
@@ -71,7 +75,12 @@ def main(
     store = Store(results)
     every = list(subjects(list(DTYPES)))
     chosen = _selected(every, ops, dtypes, kinds, limit)
-    sides = [s for s in Side if side is None or s.name.lower() == side]
+    if compiler == "second":
+        failures = second(store, [s for s in chosen if s.kind is not Kind.DERIVATIVES], dynamic, (most, jobs, timeout))
+        if write:
+            report.SECOND.write_text(report.second_page(store, every))
+        raise SystemExit(1 if failures else 0)
+    sides = [s for s in (Side.OURS, Side.TORCHS) if side is None or s.name.lower() == side]
     tasks: list[Task] = [(s, subject) for subject in chosen for s in sides if not store.holds(s, subject.key)]
     if failed:
         before = {s: store.failures(s, [c.key for c in chosen]) for s in sides}
@@ -110,6 +119,23 @@ def main(
     )
     if new and not accept:
         raise SystemExit(1)
+
+
+def second(store: Store, chosen: list[Subject], dynamic: bool, limits: tuple[int, int, float]) -> dict[str, str]:
+    """Run the second compiler, and torch's where it fails. Says, and gives, what torch's alone can do, by reason."""
+    ours, torchs = (Side.SECOND_DYNAMIC, Side.TORCHS_DYNAMIC) if dynamic else (Side.SECOND, Side.TORCHS)
+    keys = {s.key: s for s in chosen}
+    for whose in (ours, torchs):
+        wanted = list(keys) if whose is ours else list(store.failures(ours, keys))
+        tasks: list[Task] = [(whose, keys[k]) for k in wanted if not store.holds(whose, k)]
+        click.echo(f"{whose.value}: {len(wanted)} subjects, {len(tasks)} runs to do")
+        for (_, subject), outcome in run_all(tasks, *limits, lambda total: None):
+            store.put(whose, subject.key, outcome)
+    worse = report.worse(store, chosen, ours, torchs)
+    click.echo(f"{len(worse)} subjects fail on {ours.value} and not on {torchs.value}")
+    for reason, count in Counter(worse.values()).most_common():
+        click.echo(f"{count:5d} {reason}: {next(k for k, r in worse.items() if r == reason)}")
+    return worse
 
 
 if __name__ == "__main__":

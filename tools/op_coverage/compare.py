@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,31 +25,41 @@ ROUGH = 1e-2  # of what is computed in half precision
 
 
 class Side(enum.Enum):
-    """Whose AOT autograd it is."""
+    """Whose AOT autograd it is, and whether sizes are symbols."""
 
     OURS = "ours"
     TORCHS = "torch's"
+    SECOND = "second"
+    SECOND_DYNAMIC = "second, symbolic"
+    TORCHS_DYNAMIC = "torch's, symbolic"
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether sizes are symbols."""
+        return self in (Side.SECOND_DYNAMIC, Side.TORCHS_DYNAMIC)
 
 
 def compile_with(side: Side | None, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` compiled by ``side``, each graph run as it is; None for eager."""
     if side is None:
         return function
+    entries, nop = _entries(side)
+    options = {"dynamic": True} if side.dynamic else {}
     if isinstance(function, ModuleCall):
-        module = function.module
-        if side is Side.OURS:
-            compiled: Any = aotcheck.aot_module(module)
-        else:
-            import functorch.compile
+        return ModuleCall(entries.aot_module(function.module, nop, **options), function.leaves, function.spec)
+    compiled: Callable[..., Any] = entries.aot_function(function, nop, **options)
+    return compiled
 
-            compiled = functorch.compile.aot_module(module, functorch.compile.nop)
-        return ModuleCall(compiled, function.leaves, function.spec)
-    if side is Side.OURS:
-        return aotcheck.aot_function(function)
-    import functorch.compile
 
-    torchs: Callable[..., Any] = functorch.compile.aot_function(function, functorch.compile.nop)
-    return torchs
+def _entries(side: Side) -> tuple[Any, Any]:
+    """The module with the entry points, and the compiler that runs graphs as they are."""
+    match side:
+        case Side.OURS:
+            return aotcheck, None
+        case Side.SECOND | Side.SECOND_DYNAMIC:
+            return importlib.import_module("aotcheck.autograd2"), None
+    torchs: Any = importlib.import_module("functorch.compile")
+    return torchs, torchs.nop
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tools.op_coverage.store import ROOT, Store
 from tools.op_coverage.subjects import Subject
 
 DOCUMENT = ROOT / "docs" / "op_coverage.md"
+SECOND = ROOT / "docs" / "op_coverage_second.md"
 EXPECTED = Path(__file__).parent / "expected.json"
 
 _HEAD = """\
@@ -43,7 +44,7 @@ def write_expected(store: Store, subjects: Sequence[Subject]) -> None:
 
 def compared(store: Store, subjects: Sequence[Subject]) -> list[Subject]:
     """The subjects of which there is an outcome on both sides, be it of earlier sources."""
-    return [s for s in subjects if all(store.has(side, s.key) for side in Side)]
+    return [s for s in subjects if all(store.has(side, s.key) for side in (Side.OURS, Side.TORCHS))]
 
 
 def _plain(reason: str) -> str:
@@ -66,13 +67,16 @@ def _totals(store: Store, subjects: Sequence[Subject]) -> list[str]:
         count = {
             "subjects": len(group),
             "samples": sum(store.outcomes[Side.OURS, s.key].samples for s in group),
-            **{side.value: sum(store.outcomes[side, s.key].reason is None for s in group) for side in Side},
+            **{
+                side.value: sum(store.outcomes[side, s.key].reason is None for s in group)
+                for side in (Side.OURS, Side.TORCHS)
+            },
         }
         totals.update(count)
         lines.append(f"| {kind}, {dtype} | " + " | ".join(str(n) for n in count.values()) + " |")
     lines.append(
         "| **all** | "
-        + " | ".join(f"**{totals[n]}**" for n in ("subjects", "samples", *[s.value for s in Side]))
+        + " | ".join(f"**{totals[n]}**" for n in ("subjects", "samples", Side.OURS.value, Side.TORCHS.value))
         + " |"
     )
     return lines
@@ -120,4 +124,36 @@ def document(store: Store, every: Sequence[Subject]) -> str:
     )
     lines += ["", f"## Torch's fails, ours does not: {len(theirs)}", ""]
     lines += _table(_told_once({k: torchs[k] for k in theirs}), ("subject", "why")) if theirs else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_SECOND_HEAD = """\
+# Torch's ops and modules on the second compiler
+
+Written by `make op-coverage ARGS="--compiler second --write"`, once with `--dynamic` and once without, as
+[op_coverage.md](op_coverage.md) is of the first (torch {torch}, CPU). Torch's `aot_function` runs only what the second
+compiler fails on. Second derivatives are not asked for yet.
+"""
+
+
+def worse(store: Store, subjects: Sequence[Subject], ours: Side, torchs: Side) -> dict[str, str]:
+    """What fails on our side and not on torch's, and why."""
+    failures = store.failures(ours, [s.key for s in subjects])
+    theirs = store.failures(torchs, failures)
+    return {k: _plain(reason) for k, reason in failures.items() if store.has(torchs, k) and k not in theirs}
+
+
+def second_page(store: Store, subjects: Sequence[Subject]) -> str:
+    """The page of the second compiler, on what has run."""
+    lines = [_SECOND_HEAD.format(torch=torch.__version__.split("+")[0])]
+    for ours, torchs in ((Side.SECOND, Side.TORCHS), (Side.SECOND_DYNAMIC, Side.TORCHS_DYNAMIC)):
+        ran = [s for s in subjects if store.has(ours, s.key) and store.outcomes[ours, s.key].samples]
+        if ran:
+            failed = store.failures(ours, [s.key for s in ran])
+            rows = worse(store, ran, ours, torchs)
+            said = (
+                f"{len(ran)} subjects, {len(ran) - len(failed)} equal to eager; {len(failed) - len(rows)} fail on both"
+            )
+            lines += [f"## {ours.value}: torch's does not fail, ours does: {len(rows)}", "", said + ".", ""]
+            lines += [*_table(list(rows.items()), ("subject", "why")), ""] if rows else []
     return "\n".join(lines).rstrip() + "\n"

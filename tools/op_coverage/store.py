@@ -23,8 +23,10 @@ def fingerprint(side: Side) -> str:
     """What a result depends on: torch, this tool, and for our side our sources."""
     here = Path(__file__).parent
     files = [here / "compare.py", here / "subjects.py"]
-    if side is Side.OURS:
-        files += [file for part in ("autograd", "_torch") for file in sorted((ROOT / "aotcheck" / part).rglob("*.py"))]
+    parts = {Side.OURS: ("autograd", "_torch")}
+    parts |= dict.fromkeys((Side.SECOND, Side.SECOND_DYNAMIC), ("autograd2", "_torch2"))
+    if side in parts:
+        files += [file for part in parts[side] for file in sorted((ROOT / "aotcheck" / part).rglob("*.py"))]
     digest = hashlib.sha256(torch.__version__.encode())
     for file in files:
         digest.update(file.read_bytes())

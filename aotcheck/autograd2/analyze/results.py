@@ -16,7 +16,7 @@ from aotcheck.autograd2.ir.size import same
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
 from aotcheck.autograd2.trace.run import Traced
-from aotcheck.autograd2.trace.view import StorageState
+from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, StorageState
 
 __all__ = ["Result", "Results", "is_lost", "requires_grad"]
 
@@ -186,6 +186,8 @@ class Results:
             same = _torch.storage_address(_torch.storage_of(source)) == _torch.storage_address(_torch.storage_of(t))
             if not same or geometry_of(source) != spelled(step.source_geometry):
                 break
+            if step.op in UNSAFE_SPLITS and _torch.version_of(t) > 0:
+                break  # autograd takes it for no view, and what was written since belongs to its own history
             if step.op in _DETACHES and (stop_at_detach or (t.requires_grad and not t.is_leaf)):
                 break  # what was detached, and has got a history of its own since, is made as a root is
             steps.insert(0, step)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +89,7 @@ class Bound:
         tables: dicts, lists and cells that hold what was found, in order: what the function may assign.
         key: what must be equal for a call to be of the same kind: types, structure, plain values.
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
+        generators: those that ops may be given.
         uninitialized: whether a parameter of a lazy module has no shape yet.
         refused: what cannot be looked into, by the name of the event, and where it is.
     """
@@ -100,6 +102,7 @@ class Bound:
     seen: dict[int, int] = field(default_factory=dict, init=False)
     names: list[str] = field(default_factory=list, init=False)
     numbers: dict[Spot, Any] = field(default_factory=dict)
+    generators: list[torch.Generator] = field(default_factory=list, init=False)
     uninitialized: bool = field(default=False, init=False)
     refused: list[tuple[str, str]] = field(default_factory=list, init=False)
 
@@ -235,6 +238,11 @@ class _Walk:
         if type(x) not in _CONTAINERS and not fixed:
             self.attributes(x, path)
 
+    def reference(self, x: weakref.ref[Any], path: str) -> None:
+        """A weak reference: what it refers to, if that is a tensor."""
+        target = x()
+        self.value(target, path) if isinstance(target, Tensor) else self.opaque(x, path)
+
     def limits(self, x: slice, path: str) -> None:
         """What a slice holds."""
         self.value((x.start, x.stop, x.step), path)
@@ -337,6 +345,8 @@ class _Walk:
 
     def opaque(self, x: Any, path: str) -> None:
         """An object that is not looked into: it counts as the same only if it is itself."""
+        if type(x) is torch.Generator:
+            self.bound.generators.append(x)
         self.bound.key.append(Itself(x))
 
 
@@ -351,6 +361,7 @@ _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
     (functools.partial, _Walk.partial),
     (dict, _Walk.mapping),
     ((list, collections.deque, set, tuple, frozenset), _Walk.elements),
+    (weakref.ref, _Walk.reference),
     (slice, _Walk.limits),
 )
 

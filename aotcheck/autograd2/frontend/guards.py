@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,9 +10,8 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound, Itself
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
-from aotcheck.autograd2.ir.number import Dynamic, Of, Read
 
-__all__ = ["Key", "differing", "every_size", "key_of", "words_of"]
+__all__ = ["Key", "key_of", "words_of"]
 
 Key = tuple[tuple[Any, ...], tuple[Any, ...]]
 """What is never a symbol; and numbers: of each tensor its shape, strides, offset, bytes of its storage; of Python."""
@@ -41,34 +39,6 @@ def key_of(bound: Bound, gradients: bool) -> Key:
         if base is not None:
             parts.append((known.get(base), bases.setdefault(base, k)))
     return tuple(parts), (tuple(numbers), tuple(bound.numbers.values()))
-
-
-def differing(tensors: list[Tensor], now: Any, before: Any) -> Dynamic:
-    """The numbers of tensors, but of parameters, and of Python that two calls of one kind do not have in common."""
-    found = {Read(Of.PLAIN, k) for k, (n, m) in enumerate(zip(now[1], before[1], strict=True)) if n != m}
-    for k, (a, b) in enumerate(zip(now[0], before[0], strict=True)):
-        if a is not None and b is not None and a != b and not isinstance(tensors[k], torch.nn.Parameter):
-            found |= {Read(Of.SIZE, k, d) for d, (n, m) in enumerate(zip(a[0], b[0], strict=True)) if n != m}
-            found |= {Read(Of.STRIDE, k, d) for d, (n, m) in enumerate(zip(a[1], b[1], strict=True)) if n != m}
-            found |= {Read(of, k) for of, i in ((Of.OFFSET, 2), (Of.NBYTES, 3)) if a[i] != b[i]}
-    return frozenset(found)
-
-
-def every_size(tensors: list[Tensor]) -> Dynamic:
-    """All dimensions of tensors, but of parameters, and what is dense because of them."""
-    found = set()
-    for k, t in enumerate(tensors):
-        if t.layout is torch.strided and not isinstance(t, torch.nn.Parameter):
-            found |= {Read(Of.SIZE, k, d) for d in range(t.dim())} | set(_products(k, t))
-    return frozenset(found)
-
-
-def _products(k: int, t: Tensor) -> Iterator[Read]:
-    """Strides of a tensor, and the size of its storage, that are a size times another stride."""
-    products = {n * s for n, s in zip(t.shape, t.stride(), strict=True)}
-    yield from (Read(Of.STRIDE, k, d) for d, s in enumerate(t.stride()) if s in products)
-    if t.untyped_storage().nbytes() in {n * t.itemsize for n in (*products, t.numel())}:
-        yield Read(Of.NBYTES, k)
 
 
 def _hashable(x: Any) -> Any:

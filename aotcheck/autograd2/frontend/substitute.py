@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import types
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,10 +26,13 @@ _PLAIN = (int, float, bool, str, bytes, complex, type(None))
 
 
 def replaced(x: Any, replicas: Mapping[Tensor, Tensor]) -> Any:
-    """``x`` with replicas for tensors, in tuples too; anything else is the same object."""
+    """``x`` with replicas for tensors, in tuples and weak references too; anything else is the same object."""
     kind = type(x)
     if issubclass(kind, Tensor):
         return replicas.get(x, x)
+    if kind is weakref.ref:
+        replica = replicas.get(target) if isinstance(target := x(), Tensor) else None
+        return x if replica is None else weakref.ref(replica)
     if issubclass(kind, (tuple, frozenset)) and x:
         items = [replaced(y, replicas) for y in x]
         if all(a is b for a, b in zip(items, x, strict=True)):

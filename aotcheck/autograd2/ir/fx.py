@@ -81,7 +81,7 @@ def graph_module(
     graph = fx.Graph()
     at: dict[Node, fx.Node] = {}
     lower = _Lowering(graph, at)
-    attributes: dict[str, torch.Tensor] = {}
+    attributes: dict[str, Any] = {}
     found = {str(s): s for n in nodes for a in (*n.args, *n.kwargs.values()) for s in _free_symbols(a)}
     sizes: dict[Node, list[tuple[str, int | None]]] = {}
     for symbol, (source, dim) in defined.items():
@@ -116,7 +116,10 @@ def graph_module(
     graph.output((*[None if n is None else at[n] for n in outputs], *[numbers[symbol] for symbol in defined]))
     root = torch.nn.Module()
     for title, value in attributes.items():
-        root.register_buffer(title, value, persistent=False)
+        if isinstance(value, torch.Tensor):
+            root.register_buffer(title, value, persistent=False)
+        else:
+            setattr(root, title, value)
     return fx.GraphModule(root, graph, class_name=name)
 
 

@@ -33,7 +33,7 @@ class Where:
 
 
 class Node:
-    """One value of the program: an input, a constant tensor, or what ``op`` gives for its arguments.
+    """One value of the program: an input, a constant tensor or generator, or what ``op`` gives for its arguments.
 
     Arguments are nodes, sizes (ints or expressions), other constants, and lists of these.
 
@@ -66,7 +66,7 @@ class Node:
         self.device: torch.device | None = None
         self.memory: Node | None = None
         self.parts: tuple[Any, ...] | None = None
-        self.constant: Tensor | None = None
+        self.constant: Any = None
         self.where: Where | None = None
         self.sequence = -1
         self.name = ""
@@ -106,6 +106,13 @@ class Graph:
         node = Node(CONSTANT)
         node.constant, node.geometry, node.device, node.memory = value, geometry, value.device, node
         self.nodes.append(node)
+        return node
+
+    def object(self, value: Any) -> Node:
+        """A generator, the same in every call; it stands before all that is computed."""
+        node = Node(CONSTANT)
+        node.constant = value
+        self.nodes.insert(0, node)
         return node
 
     def call(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Node:

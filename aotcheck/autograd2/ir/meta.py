@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from aotcheck.autograd2.ir.size import Size, contiguous_strides, is_contiguous, is_static, product, same, term
+from aotcheck.autograd2.ir.size import (
+    Size,
+    at_least,
+    by_size,
+    contiguous_strides,
+    is_contiguous,
+    is_static,
+    product,
+    same,
+    term,
+)
 
 __all__ = ["Geometry", "TensorMeta", "disjoint", "geometry_of", "is_leaf", "row_major", "same_strides"]
 
@@ -47,13 +57,14 @@ class Geometry(NamedTuple):
         """Whether two elements may lie at one address. True where the strides alone do not exclude it."""
         if self.is_empty or self.is_contiguous:
             return False
-        if not is_static((*self.shape, *self.stride)):
-            return self.dense_order is None
-        reach = 0
-        for stride, size in sorted((s, n) for n, s in zip(self.shape, self.stride, strict=True) if n > 1):
-            if stride <= reach:
+        if not is_static((*self.shape, *self.stride)) and self.dense_order is not None:
+            return False
+        reach: Any = 0
+        pairs = [(s, n) for n, s in zip(self.shape, self.stride, strict=True) if n != 1]
+        for stride, size in sorted(pairs, key=lambda pair: by_size(pair[0])):
+            if not at_least(stride, reach + 1):
                 return True
-            reach += stride * (size - 1)
+            reach = reach + stride * (size - 1)
         return False
 
     @property
@@ -140,35 +151,35 @@ def disjoint(a: Geometry, b: Geometry) -> bool:
     """Whether two geometries on one storage are known to share no address."""
     if a.is_empty or b.is_empty:
         return True
-    if not is_static((*a.shape, *a.stride, a.offset, *b.shape, *b.stride, b.offset)):
-        return False
-    if any(x.end * x.dtype.itemsize <= y.offset * y.dtype.itemsize for x, y in ((a, b), (b, a))):
+    if any(at_least(y.offset * y.dtype.itemsize, x.end * x.dtype.itemsize) for x, y in ((a, b), (b, a))):
         return True
-    if a.dtype.itemsize != b.dtype.itemsize:
+    pairs = [(s, n) for g in (a, b) for n, s in zip(g.shape, g.stride, strict=True) if n != 1]
+    if a.dtype.itemsize != b.dtype.itemsize or not is_static([a.offset, b.offset, *(s for s, _ in pairs)]):
         return False
     # As in the columns of a matrix: each address as digits, one for each stride; some digit of theirs never agrees.
-    strides = sorted({s for g in (a, b) for n, s in zip(g.shape, g.stride, strict=True) if n > 1}, reverse=True)
+    strides = sorted({s for s, _ in pairs}, reverse=True)
     if not strides or 0 in strides or any(s % t for s, t in itertools.pairwise(strides)):
         return False
     digits = [_digits(g, strides) for g in (a, b)]
     if digits[0] is None or digits[1] is None:
         return False
-    return any(x.stop <= y.start or y.stop <= x.start for x, y in zip(*digits, strict=True))
+    both = reversed(list(zip(*digits, strict=True)))
+    return any(at_least(y[0], x[1]) or at_least(x[0], y[1]) for x, y in both)
 
 
-def _digits(g: Geometry, strides: Sequence[int]) -> list[range] | None:
-    """For each stride the range of its digit in the addresses of ``g``; None where one runs over into the next."""
+def _digits(g: Geometry, strides: Sequence[int]) -> list[tuple[Size, Size]] | None:
+    """For each stride where its digit in the addresses of ``g`` begins and ends; None if it runs over into the next."""
     sizes = dict.fromkeys(strides, 1)
     for n, s in zip(g.shape, g.stride, strict=True):
-        if n > 1:
-            if sizes[s] > 1:
+        if n != 1:
+            if sizes[s] != 1:
                 return None
             sizes[s] = n
     left, spans = g.offset, []
     for k, s in enumerate(strides):
         first, left = divmod(left, s)
-        if k and first + sizes[s] > strides[k - 1] // s:
+        if k and not at_least(strides[k - 1] // s, first + sizes[s]):
             return None
-        spans.append(range(first, first + sizes[s]))
-    spans.append(range(left, left + 1))
+        spans.append((first, first + sizes[s]))
+    spans.append((left, left + 1))
     return spans

@@ -6,7 +6,10 @@ expressions are; that is asked without a guard, so a missed match may cost a sec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it has no types
@@ -17,7 +20,11 @@ from aotcheck import _torch2 as _torch
 __all__ = [
     "SYMBOLIC",
     "Size",
+    "asking",
+    "at_least",
+    "by_size",
     "contiguous_strides",
+    "dense_strides",
     "is_contiguous",
     "is_static",
     "product",
@@ -76,6 +83,35 @@ def same(a: Size, b: Size) -> bool:
     return bool(sympy.expand(a - b) == 0)
 
 
+_ask: ContextVar[Callable[[Any], bool] | None] = ContextVar("ask", default=None)
+
+
+@contextlib.contextmanager
+def asking(ask: Callable[[Any], bool] | None) -> Iterator[None]:
+    """Inside, what algebra does not decide is asked of ``ask``, which guards the answer of the traced call."""
+    token = _ask.set(ask)
+    try:
+        yield
+    finally:
+        _ask.reset(token)
+
+
+def at_least(a: Size, b: Size) -> bool:
+    """Whether ``a >= b``: by algebra, or, in a trace, of the traced call with a guard. False where nothing tells."""
+    if type(a) is int and type(b) is int:
+        return a >= b
+    difference = sympy.expand(a - b)
+    known = difference.is_nonnegative
+    if known is not None:
+        return bool(known)
+    ask = _ask.get()
+    return ask is not None and ask(difference >= 0)
+
+
+by_size = functools.cmp_to_key(lambda a, b: 0 if same(a, b) else 1 if at_least(a, b) else -1)
+"""A key by which terms are sorted, the smallest first."""
+
+
 def product(sizes: Iterable[Size]) -> Size:
     """Of no sizes 1."""
     n: Any = 1
@@ -92,6 +128,12 @@ def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
         strides.insert(0, n)
         n = n * (1 if type(size) is int and size == 0 else size)
     return tuple(strides)
+
+
+def dense_strides(shape: Sequence[Size], order: Sequence[int]) -> tuple[Size, ...]:
+    """The strides of a dense tensor whose dimensions lie in that order, the outermost first."""
+    inner = contiguous_strides([shape[d] for d in order])
+    return tuple(inner[list(order).index(d)] for d in range(len(shape)))
 
 
 def is_contiguous(shape: Sequence[Size], stride: Sequence[Size]) -> bool:

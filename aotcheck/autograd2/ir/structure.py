@@ -6,6 +6,7 @@ import collections
 import enum
 import math
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -175,6 +176,8 @@ def take_apart(
         children, spec = _torch.one_level(x)
         return TreeOf(spec, tuple(map(go, children)))
     known = (types.FunctionType, types.ModuleType, enum.Enum)
+    if kind is weakref.ref and isinstance(x(), Tensor):
+        return refuse("weak reference to a tensor")
     if content is None and (isinstance(x, known) or not (kind.__dictoffset__ or slots_of(kind))):
         return Const(x)
     if kind.__module__.startswith(("torch.", "functools")) and not isinstance(x, torch.nn.Module):

@@ -18,6 +18,7 @@ from aotcheck.autograd2.joint.regions import Component, Region, edge_of
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica
 from aotcheck.autograd2.trace.run import Traced
+from aotcheck.autograd2.trace.where import raised_by_user
 
 __all__ = ["Backward", "Request", "trace_all", "trace_backward"]
 
@@ -93,22 +94,24 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     asked = [k for k in range(len(region.ends)) if request.inputs is None or request.inputs[k]]
     gradients: list[Node | None] = [None] * max(len(region.ends), 1)
     given = component, request, tuple(nodes), tuple(geometries)
-    if not asked or not starts:
+    dropped = region.dropped if request.inputs is None else ()
+    if not (asked or dropped) or not starts:
         return Backward(*given, tuple(gradients))
     before, tracer.in_backward = len(tracer.graph.effects), True
+    tracer.table.stage += 1
     try:
-        with _surroundings(request), tracer, _stopping(region):
-            ends = [edge_of(region.ends[k]) for k in asked]
+        with _surroundings(request), tracer.draws.stretch(), tracer, _stopping(region):
+            ends = [*[edge_of(region.ends[k]) for k in asked], *dropped]
             found = torch.autograd.grad(starts, ends, tangents, allow_unused=True, retain_graph=True)
-        for k, gradient in zip(asked, found, strict=True):
+        for k, gradient in zip(asked, found, strict=False):
             gradients[k] = None if gradient is None else _read(traced, gradient)
         return Backward(*given, tuple(gradients), tuple(tracer.graph.effects[before:]))
     except UnsupportedError:
         raise
     except _torch.GuardOnDataDependentSymNode:
         refuse(Event.DATA, "a backward branches on a size that data decide")
-    except RuntimeError as error:
-        if not _torch.tells_of_lost_values(error):
+    except Exception as error:
+        if not _torch.tells_of_lost_values(error) and not raised_by_user(error):
             raise UnsupportedError("backward that eager refuses", str(error)) from error
         return Backward(*given, tuple(gradients), (), error.with_traceback(None))
     finally:

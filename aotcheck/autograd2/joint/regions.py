@@ -31,7 +31,7 @@ from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inn
 from aotcheck.autograd2.ir.size import term
 from aotcheck.autograd2.trace.run import Traced
 
-__all__ = ["Component", "Region", "edge_of", "regions"]
+__all__ = ["Component", "Held", "Region", "edge_of", "regions"]
 
 Edge = tuple[Any, int]
 """A node of autograd, and which of its results a gradient is of."""
@@ -53,6 +53,21 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """A node that a backward frees.
+
+    Args:
+        begins: from which starts of its region one comes by it, as bits.
+        leads: to which ends.
+        kept: what it saved.
+    """
+
+    begins: int
+    leads: int
+    kept: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Region:
     """A component in the replicas' graph.
 
@@ -60,6 +75,7 @@ class Region:
         starts: the edges at which its tangents arrive.
         ends: where the gradient of each of its inputs leaves: an edge, or a leaf.
         nodes: what lies between.
+        dropped: leaves that the function made and dropped, for which gradients are computed and given to nobody.
         beyond: what lies between its ends, and is run when gradients are asked for at all of them.
     """
 
@@ -67,10 +83,11 @@ class Region:
     starts: tuple[Edge, ...]
     ends: tuple[Edge | Tensor, ...]
     nodes: frozenset[Any]
+    dropped: tuple[Tensor, ...]
     beyond: tuple[Any, ...]
 
-    def held(self) -> tuple[tuple[int, int], ...]:
-        """Of each node that a backward frees: from which starts one comes by it, and to which ends, as bits."""
+    def held(self) -> list[Held]:
+        """The nodes that a backward frees."""
         place = {end: 1 << k for k, end in enumerate(self.ends)}
         order = _sorted([n for n, _ in self.starts], lambda n, _: n in self.nodes)
         leads, begins = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
@@ -84,7 +101,8 @@ class Region:
             for e in _edges(n):
                 found = place.get(e[0].variable if _torch.accumulates(e[0]) else e)
                 leads[n] |= leads.get(e[0], 0) if found is None else found
-        return tuple((begins[n], leads[n]) for n in order if _torch.holds(n))
+        kept = ((n, _torch.kept_by(n)) for n in order)
+        return [Held(begins[n], leads[n], tuple(tensors)) for n, tensors in kept if tensors is not None]
 
 
 @dataclass(eq=False)
@@ -234,11 +252,14 @@ def _region(
 ) -> Region:
     own = frozenset(nodes)
     ends: dict[End, Edge | Tensor] = {}
+    dropped: dict[Tensor, None] = {}
     for n in nodes:
         for e in _edges(n):
             end, at = graph.end(e)
             if end is not None and at is not None:
                 ends[end] = at
+            elif isinstance(at, Tensor):
+                dropped[at] = None
             elif at is None and e[0] not in own:
                 ends[stands[e] if e in stands else Fresh(graph.roots[e])] = e
     inputs = tuple(sorted(ends, key=str))
@@ -254,7 +275,9 @@ def _region(
         shape, dtype, device = _torch.recorded_gradient(n, nr)
         lies.append((row_major(tuple(map(term, shape)), dtype), device))
     component = Component(results, inputs, tuple(lies))
-    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, _beyond(list(ends.values()), own))
+    leaves = tuple(t for t in dropped if t.requires_grad)
+    beyond = _beyond(list(ends.values()), own)
+    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, leaves, beyond)
 
 
 def _beyond(ends: Sequence[Edge | Tensor], own: frozenset[Any]) -> tuple[Any, ...]:

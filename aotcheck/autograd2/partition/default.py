@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import fx
 
 from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Graph, Node, ancestors, getitem
 from aotcheck.autograd2.joint.joint import Backward
@@ -30,7 +29,6 @@ class ForwardGraph:
     results: tuple[Node, ...]
     saved: tuple[Node, ...]
     defined: Mapping[str, tuple[Node, int | None]]
-    module: fx.GraphModule | None = None
     after: tuple[Node, ...] = ()
 
 
@@ -40,14 +38,12 @@ class BackwardGraph:
 
     Args:
         saved: positions among what the forward graph saves.
-        module: does so in place of the nodes, where a partition function of the user's made it.
     """
 
     backward: Backward
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     saved: tuple[int, ...]
-    module: fx.GraphModule | None = None
 
 
 @dataclass(frozen=True, eq=False)

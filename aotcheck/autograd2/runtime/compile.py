@@ -51,20 +51,13 @@ class Compilers:
     decompositions: Mapping[Any, Callable[..., Any]] | None = None
     partition: PartitionFunction | None = None
 
-    def prepare(self, module: fx.GraphModule, fakes: list[Any]) -> fx.GraphModule:
-        """A joint module as partition functions expect it: decomposed, with metadata, called with two lists."""
-        if self.decompositions:
-            module = _torch.decomposed(module, fakes, self.decompositions)
-        primals = sum(n.name.startswith("primals") for n in module.graph.nodes)
-        return _torch.as_joint(module, fakes, {"primals": primals, "tangents": len(fakes) - primals})
-
 
 def compile_forward(
     graph: ForwardGraph, compilers: Compilers, *, differentiable: bool, env: Any = None
 ) -> Callable[..., Any]:
     """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
     compiler, table = compilers.forward if differentiable else compilers.inference, compilers.decompositions
-    if compiler is nop and not table and graph.module is None:
+    if compiler is nop and not table:
         _check(forward_module, graph)
         results = (*graph.results, *graph.saved)
         return function_of([*graph.inputs, *taken_symbols(graph)], graph.nodes, results, graph.defined)
@@ -93,8 +86,6 @@ def _address(a: Any) -> int | None:
 def forward_module(graph: ForwardGraph, *, differentiable: bool = True) -> tuple[fx.GraphModule, list[Node | str]]:
     """A forward graph as compilers get it, and what it takes."""
     inputs: list[Node | str] = [*graph.inputs, *taken_symbols(graph)]
-    if graph.module is not None:
-        return graph.module, inputs
     named = [(f"primals_{k + 1}" if differentiable else f"arg{k}_1", n) for k, n in enumerate(inputs)]
     for title, n in named:
         if isinstance(n, Node):
@@ -111,7 +102,7 @@ def taken_symbols(graph: ForwardGraph) -> list[str]:
 def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None) -> Callable[..., Any]:
     """What computes gradients, taking saved tensors, then symbols, then tangents."""
     compiler, table = compilers.backward, compilers.decompositions
-    if compiler is nop and not table and graph.module is None:
+    if compiler is nop and not table:
         _check(backward_module, graph)
         return function_of(_backward_inputs(graph), graph.nodes, graph.backward.gradients, {})
     with torch.inference_mode(False), torch.enable_grad():
@@ -124,8 +115,6 @@ def backward_module(graph: BackwardGraph) -> tuple[fx.GraphModule, list[Node | s
     kept = inputs[: len(inputs) - tangents]
     names = [n.name if isinstance(n, Node) and n.name else f"saved_{k + 1}" for k, n in enumerate(kept)]
     names += [f"tangents_{k + 1}" for k in range(tangents)]
-    if graph.module is not None:
-        return graph.module, inputs
     named = list(zip(names, inputs, strict=True))
     return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward"), inputs
 

@@ -53,13 +53,13 @@ class Attachment:
     Args:
         runner: runs its backwards.
         component: which results, and to what its gradients flow.
-        watched: inputs that the call wrote and the backward needs: the caller must not write them before it.
+        watched: what the caller must not write before the backward.
         dirty: of the results, those of which views are made before they get their history.
     """
 
     runner: Runner
     component: Component
-    watched: tuple[int, ...] = ()
+    watched: tuple[Given | Made, ...] = ()
     dirty: tuple[int, ...] = ()
 
 
@@ -72,14 +72,14 @@ class Modes:
         inference: whether inference mode is.
         autocast: whether autocast is, which the graph was recorded below.
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
-        draws: whether the graph draws random numbers.
+        draws: the generators from which the graph draws.
     """
 
     grad: bool
     inference: bool
     autocast: bool
     records_grad: bool = False
-    draws: bool = False
+    draws: tuple[torch.Generator, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,6 @@ def emit(
         "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": torch.set_grad_enabled,
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
-        "get_state": torch.random.get_rng_state, "set_state": torch.random.set_rng_state,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
         "Values": Values,
         "autocast_off": _torch.autocast_off,
@@ -151,8 +150,9 @@ def emit(
     ]
     results = [f"r{k}" for k in range(len(signature.results))]
     given += symbolic.taken
-    if modes.draws:
-        s.add("state = get_state()")
+    drawn = [s.bind("generator", g) for g in modes.draws]
+    if drawn:
+        s.add(f"states = {', '.join(f'{g}.get_state()' for g in drawn)},")
     within = ["inference(False)", "no_grad()"] if modes.inference and not inside else []
     within += ["autocast_off()"] if modes.autocast else []
     opened = f"with {', '.join(within)}: " if within else ""
@@ -161,8 +161,8 @@ def emit(
     s.add("try:")
     s.add(f"{opened}out = forward({', '.join(given)})", 2)
     s.add("except Exception as error:")
-    if modes.draws:
-        s.add("set_state(state)", 2)
+    for k, g in enumerate(drawn):
+        s.add(f"{g}.set_state(states[{k}])", 2)
     s.add("raise GraphFailedError from error", 2)
     if grad and not modes.records_grad:
         s.add("finally:")
@@ -270,12 +270,12 @@ class _Order:
             self.write(w)
         for m in effects.moved:
             _move(self.s, m, self.signature, modes)
-        for attachment in self.attachments:
-            if attachment.watched:
-                watched = "".join(f"a{k}, " for k in attachment.watched)
-                self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
         for k in range(len(self.signature.made)):
             self.make(k)
+        for attachment in self.attachments:
+            if attachment.watched:
+                watched = "".join(f"{_of(end)}, " for end in attachment.watched)
+                self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
 
     def attach(self, attachment: Attachment) -> None:
         """Results get the history of a component."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.size import is_static
+from aotcheck.autograd2.ir.size import dense_strides, is_static
 from aotcheck.autograd2.joint.joint import Request
 from aotcheck.autograd2.partition.default import BackwardGraph
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -29,16 +29,20 @@ class Runner:
         late: traces another backward.
         compile: compiles a backward graph.
         held: of each node that eager's backward frees, from which results it is reached and to which inputs it leads.
+        watched: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         graphs: the backward graphs that were traced.
         compiled: what runs each, once it was needed.
+        drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
     """
 
     saved: tuple[int, ...]
     late: Callable[[Request], BackwardGraph]
     compile: Callable[[BackwardGraph], Callable[..., Any]]
-    held: Callable[[], tuple[tuple[int, int], ...]]
+    held: tuple[tuple[int, int], ...]
+    watched: tuple[frozenset[int] | None, ...] = ()
     graphs: dict[Request, BackwardGraph] = field(default_factory=dict)
     compiled: dict[Request, Callable[..., Any]] = field(default_factory=dict)
+    drops: bool = False
 
     def graph(self, request: Request) -> BackwardGraph:
         """The graph of a backward, traced now if it is the first of its kind."""
@@ -72,7 +76,7 @@ class Runner:
         leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
         return frozenset(
             k
-            for k, (starts, ends) in enumerate(self.held())
+            for k, (starts, ends) in enumerate(self.held)
             if starts & begins and (request.inputs is None or ends & leads)
         )
 
@@ -81,7 +85,7 @@ def _never(*_: Any) -> Any:
     raise AssertionError("nothing is traced of what passes gradients on")
 
 
-PASSING = Runner((), _never, _never, _never)
+PASSING = Runner((), _never, _never, ())
 """Gives the tangent to its only input: for what stands for an input before it was written."""
 
 
@@ -131,20 +135,11 @@ def laid_out(t: Tensor, g: Geometry) -> Tensor:
         refuse(Event.WRAPPER, f"a gradient is a {type(t).__name__}")
     if t.layout is not torch.strided:
         refuse(Event.SPARSE, "a gradient of a result")
-    stride = g.stride if is_static(g.stride) else _dense(t.shape, g.dense_order)
+    stride = g.stride if is_static(g.stride) else dense_strides(t.shape, g.dense_order or range(t.dim()))
     lies_so = all(n == 1 or a == b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
     if lies_so and not (t.is_conj() or t.is_neg()):
         return t
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
-
-
-def _dense(shape: Sequence[int], order: Sequence[int] | None) -> tuple[int, ...]:
-    """The strides of a dense tensor whose dimensions have that order in memory."""
-    stride, expected = [1] * len(shape), 1
-    for d in reversed(order or range(len(shape))):
-        stride[d] = expected
-        expected *= max(shape[d], 1)
-    return tuple(stride)
 
 
 _WRITTEN = (
@@ -203,8 +198,8 @@ class _Attached(torch.autograd.Function):
         graph = runner.graph(request)
         if graph.backward.error is not None:
             raise graph.backward.error
-        for counter, version in getattr(ctx, "watched", ()) if whole or passed else ():
-            if _torch.version_of(counter) != version:
+        for (counter, version), nodes in zip(getattr(ctx, "watched", ()), runner.watched, strict=False):
+            if (whole or nodes is None or nodes & passed) and _torch.version_of(counter) != version:
                 raise RuntimeError(_WRITTEN)
         for t in getattr(ctx, "refilled", ()):
             if t.untyped_storage().nbytes() < t.numel() * t.itemsize:
@@ -228,14 +223,14 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     inputs = None
     if not _torch.wants_all():
         inputs = tuple([_torch.wants(node) for node, _ in ctx.next_functions[ctx.dirty :]])
-        inputs = None if all(inputs) else inputs
+        inputs = None if all(inputs) and not ctx.runner.drops else inputs
     casts = tuple([(device, torch.get_autocast_dtype(device)) for device in _torch.autocast_devices()])
     return Request(tuple([t is not None for t in tangents]), inputs, casts)
 
 
 def _free(ctx: Any, runner: Runner, passed: frozenset[int] | None) -> None:
     """The nodes that were ``passed``, or all, are freed as by eager's backward; what others need is taken over."""
-    every = frozenset(range(len(runner.held())))
+    every = frozenset(range(len(runner.held)))
     left: Left | None = ctx.left
     freed = every if passed is None else passed if left is None else passed | left.freed
     if freed == every and every:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Node, ancestors, nodes_in
 from aotcheck.autograd2.ir.size import symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.recorder import Recorder
@@ -30,6 +30,9 @@ def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     Raises:
         UnsupportedError: it gives what cannot be a symbol.
     """
+    known = _of_constants(tracer, func, args, kwargs)
+    if known is not None:
+        return tracer.lift(known) if isinstance(known, Tensor) else known
     if func not in (aten.nonzero.default, aten.masked_select.default, aten._local_scalar_dense.default):
         refuse(Event.DATA, str(func), user_line())
     if func is aten._local_scalar_dense.default and (args[0].is_floating_point() or args[0].dtype is torch.bool):
@@ -54,6 +57,27 @@ def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if func is aten.nonzero.default:
         return _fresh(tracer, node, (size, x.dim()), (1, size), torch.int64, state_of(x).device)
     return _fresh(tracer, node, (size,), (1,), x.dtype, state_of(x).device)
+
+
+def _of_constants(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an op gives where all that it takes is computed from constants; None if something is not."""
+    taken, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    behind = ancestors(nodes_in((*taken, *named.values())))
+    drawn = set(tracer.graph.effects)
+    if any(n.op == PLACEHOLDER or n in drawn or symbols_in([*n.args, *n.kwargs.values()]) for n in behind):
+        return None
+    values: dict[Node, Any] = {}
+
+    def value(a: Any) -> Any:
+        return values[a] if type(a) is Node else [value(x) for x in a] if type(a) in (list, tuple) else a
+
+    with _torch.without_modes(), torch.no_grad(), torch.inference_mode(False):
+        for n in (n for n in tracer.graph.nodes if n in behind):
+            if n.op == CONSTANT:
+                values[n] = n.constant
+            else:
+                values[n] = n.op(*value(n.args), **{k: value(a) for k, a in n.kwargs.items()})
+        return func(*value(taken), **{k: value(a) for k, a in named.items()})
 
 
 def _fresh(

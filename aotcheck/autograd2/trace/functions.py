@@ -5,13 +5,17 @@ Where the check fails, the graph raises, and the original runs in its place and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["WithoutLooking"]
+from aotcheck.autograd2.trace.replica import Replica
+
+__all__ = ["WithoutLooking", "lengths"]
 
 aten = torch.ops.aten
 
@@ -29,8 +33,29 @@ _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_h
 
 
 class WithoutLooking(torch.overrides.TorchFunctionMode):
-    """Inside, those functions do not look at values."""
+    """Inside, those functions do not look at values. ``differentiates``: whether gradients were asked for."""
+
+    differentiates = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What ``func`` gives."""
+        self.differentiates |= func is torch.autograd.grad or func is Tensor.backward
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def lengths(symbolic: bool) -> Iterator[None]:
+    """Inside, ``len`` of a replica may be a symbol; Python's own makes an int of it, with a guard."""
+    if not symbolic:
+        yield
+        return
+    own = builtins.len
+
+    def length(x: Any, /) -> Any:
+        return x.shape[0] if type(x) is Replica and x.dim() else own(x)
+
+    vars(builtins)["len"] = length
+    try:
+        yield
+    finally:
+        vars(builtins)["len"] = own

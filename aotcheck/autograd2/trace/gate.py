@@ -48,6 +48,7 @@ class Event(enum.Enum):
     COUNTERS = ("saved memory with several version counters", "use detach in place of .data and set_")
     GRAPH = ("error in a graph alone", "nothing: the call ran eagerly")
     KERNEL = ("error in the trace alone", "nothing: the call ran eagerly")
+    BACKWARD_WRITE = ("write in a backward", "let backwards write only tensors that they make")
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 

@@ -125,14 +125,15 @@ def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any
 
 
 def _same_arguments(op: Any, name: str) -> Any:
-    """The overload of that name which writes nothing and takes the same arguments."""
+    """The overload of that name which writes nothing and takes the same arguments, first those of the same overload."""
     packet = getattr(aten, name, None)
-    found = getattr(packet, _torch.overload_name(op), None)
-    if found is None:
-        return None
-    schema, own = _torch.schema_of(found), _torch.schema_of(op)
-    names = [a.name for a in own.arguments]
-    return found if not schema.is_mutable and [a.name for a in schema.arguments][: len(names)] == names else None
+    own = [(a.name, str(a.type)) for a in _torch.schema_of(op).arguments]
+    for overload in dict.fromkeys((_torch.overload_name(op), *(packet.overloads() if packet else ()))):
+        found = getattr(packet, overload, None)
+        schema = None if found is None else _torch.schema_of(found)
+        if schema and not schema.is_mutable and [(a.name, str(a.type)) for a in schema.arguments][: len(own)] == own:
+            return found
+    return None
 
 
 def _without(op: Any, written: tuple[int | str, ...]) -> Any:

@@ -19,7 +19,7 @@ from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Replica, make_replica
 from aotcheck.autograd2.trace.view import StorageState
 
-__all__ = ["TracedInput", "make_inputs", "meta_of"]
+__all__ = ["TracedInput", "make_inputs", "meta_of", "related"]
 
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
@@ -229,8 +229,11 @@ def _view(t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     base = _torch.base_of(t)
     assert base is not None
     how = _torch.creation_meta(t)
-    with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
-        replica: Any = _torch.view_function(t)(made[base].replica)
+    try:
+        with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
+            replica: Any = _torch.view_function(t)(made[base].replica)
+    except RuntimeError as error:
+        refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")
     if geometry_of(replica) != geometry_of(t):
         refuse(Event.BASE, "an argument")
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
@@ -250,3 +253,19 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     state = tracer.table.state(replica)
     meta = meta_of(t)._replace(geometry=geometry_of(replica))
     return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state, _torch.version_of(replica))
+
+
+def related(inputs: list[TracedInput]) -> bool:
+    """Whether the caller computed an input of another, so that gradients flow between them in the caller's graph."""
+    reals = [i.real for i in inputs if i.input.meta.requires_grad]
+    starts = {t.grad_fn: t for t in reals if t.grad_fn is not None}
+    seen: set[Any] = set()
+    todo: list[Any] = [n for node in starts for n, _ in node.next_functions] if len(reals) > 1 else []
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            if node in starts or (_torch.accumulates(node) and any(node.variable is t for t in reals)):
+                return True
+            todo += [n for n, _ in node.next_functions]
+    return False

@@ -32,6 +32,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        if func is aten.size.default:  # C++ that only knows ints; they are guarded to be these
+            return [int(n) for n in args[0].shape]
         kwargs = kwargs or {}
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)
@@ -81,7 +83,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
             elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
                 refuse(Event.CAPTURED, "a storage that belongs to no input", user_line())
             elif type(a) is torch.Generator:
-                refuse(Event.SEED, "a generator is given", user_line())
+                self.draws.of(a, _torch.META)
 
     def _refuse_captured(self, a: Tensor) -> None:
         if a.layout is not torch.strided:

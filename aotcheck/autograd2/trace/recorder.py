@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import torch
@@ -10,13 +11,14 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
-from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem
-from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem, nodes_in
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
-from aotcheck.autograd2.ir.size import SYMBOLIC, term
+from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes
+from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -49,6 +51,8 @@ class Recorder:
         symbols: those of sizes, if some sizes are no fixed numbers.
         symbols_wanted: whether data decided a size.
         in_backward: whether a backward is recorded.
+        backward_inside: whether the function ran a backward of its own.
+        sparse: nodes that give sparse gradients.
     """
 
     def __init__(self, symbols: Symbols | None = None) -> None:
@@ -56,6 +60,7 @@ class Recorder:
         self.symbols = symbols
         self.graph = Graph()
         self.table = StorageTable(self.graph, symbols)
+        self.draws = Draws(self.graph)
         self.alive: list[Replica] = []
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
@@ -64,7 +69,13 @@ class Recorder:
         self.gradients_wanted = False
         self.symbols_wanted = False
         self.in_backward = False
+        self.backward_inside = False
+        self.sparse: set[Node] = set()
         self.bases_wanted = False
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Inside, what algebra does not tell of sizes is asked of the traced call, with a guard."""
+        return asking(None if self.symbols is None else self.symbols.holds)
 
     def lift(self, t: Tensor) -> Tensor:
         """A tensor that the function made of Python values, as a constant of the graph."""
@@ -90,7 +101,7 @@ class Recorder:
             if kwargs.get("device") is not None or not has_tensor:
                 here = {**kwargs, "device": _torch.META}
                 kwargs = {**kwargs, "device": device}
-        if here.get("layout") not in (None, torch.strided):
+        if here.get("layout") not in (None, torch.strided, torch.sparse_coo if self.in_backward else None):
             refuse(Event.SPARSE, str(here["layout"]), user_line())
         if func is _ZEROS:
             func, info = aten.zeros.default, info_of(aten.zeros.default)
@@ -103,9 +114,11 @@ class Recorder:
             node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
             self.graph.effects.append(node)
             return out
-        node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
+        values, named = self.values(args), self.value_of(dict(kwargs))
         if info.random:
-            self.graph.effects.append(node)
+            node = self.drawn(func, values, named, kwargs.get("generator"), device)
+        else:
+            node = self.call(func, values, named)
         return self.results(out, node, device)
 
     def _measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -188,8 +201,29 @@ class Recorder:
 
     # -- kernels, nodes and results
 
+    def drawn(
+        self,
+        func: Any,
+        values: tuple[Any, ...],
+        named: Mapping[str, Any],
+        generator: torch.Generator | None,
+        device: torch.device,
+    ) -> Node:
+        """The node of an op that draws random numbers: see Note [Draws]."""
+        sequence = self.draws.of(generator, device)
+        asked = (func, *operands(values, named))
+        node = sequence.again(asked)
+        if node is None:
+            sequence.settle()
+            node = self.call(func, values, named)
+            self.graph.effects.append(node)
+            sequence.drew(asked, node)
+        return node
+
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The op's meta kernel on the replicas."""
+        if kwargs and "generator" in kwargs:
+            kwargs = {**kwargs, "generator": None}
         self.inside = True
         try:
             with _torch.meta_kernels():
@@ -198,7 +232,11 @@ class Recorder:
                 with _torch.python_dispatcher():
                     return func(*args, **kwargs)
         except NotImplementedError as error:
-            raise UnsupportedError("op without a fake kernel", f"{func}: {error}", user_line()) from error
+            self.inside = False
+            made = without_meta_kernel(func, args, kwargs)
+            if made is None:
+                raise UnsupportedError("op without a fake kernel", f"{func}: {error}", user_line()) from error
+            return made
         finally:
             self.inside = False
 
@@ -234,6 +272,8 @@ class Recorder:
             return [self.value_of(x) for x in a]
         if type(a) is dict:
             return {k: self.value_of(x) for k, x in a.items()}
+        if type(a) is torch.Generator:
+            return self.draws.of(a, _torch.META).constant()
         return _terms(a)
 
     def values(self, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -242,9 +282,15 @@ class Recorder:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KWARGS) -> Node:
         """A node with the user's line; in a backward the line of what is differentiated."""
-        node = self.graph.call(func, args, kwargs)
+        sparse = [n in self.sparse for n in nodes_in((*args, *kwargs.values()))] if self.sparse else []
+        if any(sparse) and (func is not aten.add.Tensor or kwargs or len(args) != 2):
+            refuse(Event.SPARSE, f"{func} takes a sparse gradient", user_line())
+        node = self.graph.call(func, (args[1], args[0]) if sparse == [True, False] else args, kwargs)  # dense one first
+        if sparse and all(sparse):
+            self.sparse.add(node)
         node.sequence = _torch.sequence_number()
         ran = _torch.running_sequence_number()
+        self.backward_inside |= ran is not None and not self.in_backward
         if ran is None:
             node.where = user_line()
             self.lines.setdefault(node.sequence, node.where)
@@ -276,6 +322,8 @@ class Recorder:
 
     def fresh(self, out: Tensor, node: Node, device: torch.device) -> Replica:
         """A result on memory of its own."""
+        if self.in_backward and out.layout is torch.sparse_coo:
+            return self._sparse_gradient(out, node, device)
         if not _is_strided(out):
             refuse(Event.SPARSE, str(out.layout), user_line())
         made = out if type(out) is Replica else make_replica(out, device, self)
@@ -283,6 +331,11 @@ class Recorder:
             refuse(Event.ALIAS, str(node.op), user_line())
         self.table.bind(made, node)
         return made
+
+    def _sparse_gradient(self, out: Tensor, node: Node, device: torch.device) -> Replica:
+        """The gradient of an embedding. To the trace it is dense; only such gradients can be added to it."""
+        self.sparse.add(node)
+        return self.fresh_at(row_major(tuple(map(term, out.shape)), out.dtype), node, device)
 
     def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
         """A new replica of that geometry that holds ``node``."""

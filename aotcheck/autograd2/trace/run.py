@@ -15,9 +15,9 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
 from aotcheck.autograd2.ir.number import Dynamic
-from aotcheck.autograd2.trace.functions import WithoutLooking
+from aotcheck.autograd2.trace.functions import WithoutLooking, lengths
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs
+from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.symbols import Symbols
 
@@ -103,9 +103,18 @@ def trace(
     symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
-    with substituted(bound, replicas, symbols) as during, _global_state(), _torch.single_threaded_backward():
+    drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking()
+    with substituted(bound, replicas, symbols) as during, _grad_mode(), drawing, _torch.single_threaded_backward():
         try:
-            with _torch.compiling(), _torch.without_dynamo(), _torch.sizes_as_text(), WithoutLooking(), tracer:
+            with (
+                _torch.compiling(),
+                _torch.without_dynamo(),
+                _torch.sizes_as_text(),
+                looking,
+                tracer,
+                tracer.asking(),
+                lengths(tracer.symbols is not None),
+            ):
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 result = fn(*given, **named)
                 after = torch.is_grad_enabled()
@@ -122,18 +131,18 @@ def trace(
                 raise
             raise UserError(wanted) from error
         found = changes(bound, during)
+    if (looking.differentiates or tracer.backward_inside) and related(inputs):
+        if needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
+            refuse(Event.CALLERS, "an argument is computed from another")
+        raise UserError(replace(needs, bases=True))
     return Traced(tracer, bound, inputs, result, found, None if after is grad else after, modes)
 
 
 @contextlib.contextmanager
-def _global_state() -> Iterator[None]:
-    """Grad mode, and the states of generators, are afterwards as they were."""
+def _grad_mode() -> Iterator[None]:
+    """Grad mode is afterwards as it was."""
     grad = torch.is_grad_enabled()
-    state = torch.random.get_rng_state()
     try:
         yield
-        if not torch.equal(torch.random.get_rng_state(), state):
-            raise UnsupportedError("seeding inside the function", "seed generators outside of it")
     finally:
         torch.set_grad_enabled(grad)
-        torch.random.set_rng_state(state)

@@ -15,6 +15,7 @@ from aotcheck.autograd2.ir.graph import Graph, Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace import flat as flats
+from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inverses import inverse
 from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import WINDOW, StorageState, View
@@ -32,6 +33,8 @@ class StorageTable:
         self.graph = graph
         self.symbols = symbols
         self.learnt = 0
+        self.stage = 0
+        """How many backwards of results have begun; they may write what they make alone."""
         self.states: dict[int, StorageState] = {}
         self.flat_inputs: list[tuple[Node, int, torch.dtype]] = []
 
@@ -61,7 +64,7 @@ class StorageTable:
         address = _torch.storage_address(storage)
         state = self.states.get(address)
         if state is None:
-            state = self.states[address] = StorageState(storage, t.device, term(storage.nbytes()))
+            state = self.states[address] = StorageState(storage, t.device, term(storage.nbytes()), stage=self.stage)
         return state
 
     def bind(self, t: Tensor, value: Node) -> View:
@@ -220,6 +223,8 @@ class StorageTable:
     def write(self, view: View, value: Node) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
+        if state.stage < self.stage:
+            refuse(Event.BACKWARD_WRITE)
         if view.geometry.is_empty and state.is_input:
             state.touched = True
             return

@@ -7,6 +7,7 @@ Nothing here adds a guard: guards come from questions that the program, or torch
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ class Symbols:
         expected: Any = 1
         for d in sorted(range(t.dim()), key=lambda d: (t.stride(d), t.size(d), -d)):
             if t.size(d) == 1:
-                stride[d] = expected if t.stride(d) == _hint(expected) else t.stride(d)
+                stride[d] = expected if t.stride(d) == _torch.hint_of(expected) else t.stride(d)
                 continue
             stride[d] = self._number(Read(Of.STRIDE, position, d), t.stride(d), [expected])
             expected = stride[d] * shape[d] if t.stride(d) else expected
@@ -112,7 +113,7 @@ class Symbols:
             self.checks.append(f"{read.source()} == {value}")
             return value
         for x in expected:
-            if _hint(x) == value:
+            if _torch.hint_of(x) == value:
                 self.checks.append(f"{read.source()} == {text(term(x))}")
                 return x
         return self._new(value, read)
@@ -144,6 +145,22 @@ class Symbols:
             return x._replace(offset=self.spelled(x.offset), shape=shape, stride=stride)
         return x if type(x) is int else _torch.simplified(self.env, x)
 
+    def holds(self, relation: Any) -> bool:
+        """Whether a relation of terms holds in the traced call, with a guard; False if data decide."""
+        return _torch.decided(self.env, relation)
+
+    def in_calls(self, g: Geometry) -> list[Geometry]:
+        """A geometry as it is in the traced call, and in one of other sizes."""
+        found = []
+        for more in (0, 17):
+            valued = functools.partial(_torch.valued, self.env, more=more)
+            try:
+                shape, stride = tuple(map(valued, g.shape)), tuple(map(valued, g.stride))
+            except KeyError:  # data decide it
+                return [g]
+            found.append(g._replace(offset=0, shape=shape, stride=stride))
+        return found
+
     def number(self, size: Size) -> Any:
         """A term as an int or SymInt."""
         return size if type(size) is int else _torch.symbolic_int(self.env, size)
@@ -171,9 +188,3 @@ class Symbols:
         scope: dict[str, Any] = {"math": math, "torch": torch}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"], source
-
-
-def _hint(x: Any) -> int:
-    """The value of an int or SymInt in the call that is traced."""
-    found: int = x if type(x) is int else x.node.hint
-    return found

@@ -123,6 +123,7 @@ class StorageState:
         touched: whether an empty part of it was written, which autograd records.
         apart: whether autograd may have saved a tensor on it that counts versions apart from others.
         needed: whether a backward reads it.
+        stage: how many backwards had begun when it was made.
     """
 
     storage: torch.UntypedStorage
@@ -140,6 +141,7 @@ class StorageState:
     touched: bool = field(default=False, init=False)
     apart: bool = field(default=False, init=False)
     needed: bool = field(default=False, init=False)
+    stage: int = 0
 
     @property
     def is_input(self) -> bool:

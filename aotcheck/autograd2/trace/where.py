@@ -7,7 +7,7 @@ from types import FrameType
 
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["user_line"]
+__all__ = ["raised_by_user", "user_line"]
 
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd2", "aotcheck._torch2")
 _lines: dict[tuple[str, int], Where] = {}
@@ -27,3 +27,12 @@ def user_line() -> Where | None:
             return found
         frame = frame.f_back
     return None
+
+
+def raised_by_user(error: BaseException) -> bool:
+    """Whether code that is neither torch's nor ours raised an error."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    module: str = "" if at is None else at.tb_frame.f_globals.get("__name__", "")
+    return at is not None and module != "torch" and not module.startswith(_NOT_THE_USERS)

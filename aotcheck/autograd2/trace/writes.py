@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import as_eager
+from aotcheck.autograd2.trace.layouts import as_eager, check_overlap
 from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
 from aotcheck.autograd2.trace.replica import Replica, state_of
@@ -32,7 +32,7 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if type(target) in (list, tuple):
         return _foreach(tracer, func, info, args, kwargs)
     lies = geometry_of(target)
-    _check_overlap(func, target, lies, (*args[1:], *kwargs.values()))
+    _check_overlap(tracer, func, target, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     if info.functional is aten.bernoulli.p and len(args) == 1:
         args, values = (*args, 0.5), (*values, 0.5)
@@ -67,7 +67,12 @@ def _drawn(
 ) -> tuple[Node, Geometry]:
     """Random numbers in the order in which eager hands them out; the operand lies as the written tensor does."""
     device = state_of(args[0]).device
-    order = lies.dense_order if in_memory_order(func, info.functional, lies, device, args[1:], kwargs) else None
+    each = [lies] if tracer.symbols is None else tracer.symbols.in_calls(lies)
+    given = {k: v for k, v in kwargs.items() if k != "generator"}
+    found = {in_memory_order(func, info.functional, g, device, args[1:], given) for g in each}
+    if len(found) > 1:
+        refuse(Event.LAYOUT, f"{func} on a tensor that does not lie in rows, with symbolic sizes", user_line())
+    order = lies.dense_order if found.pop() else None
     if lies.is_contiguous and not tracer.table.state(args[0]).version:
         operand = values[0]
     elif order is not None or lies.is_contiguous:
@@ -76,9 +81,9 @@ def _drawn(
     else:
         strides = [*lies.shape], [*lies.stride]
         operand = tracer.call(aten.empty_strided.default, strides, {"dtype": lies.dtype, "device": device})
-    node = tracer.call(info.functional, (operand, *values[1:]), named)
-    operand.device = node.device = device
-    tracer.graph.effects.append(node)
+    operand.device = device
+    node = tracer.drawn(info.functional, (operand, *values[1:]), named, kwargs.get("generator"), device)
+    node.device = device
     has = row_major(lies.shape, lies.dtype)
     if order is None:
         return node, has
@@ -86,17 +91,22 @@ def _drawn(
     return tracer.graph.like(node, aten.permute.default, node, back), lies._replace(offset=0)
 
 
-def _check_overlap(func: Any, target: Tensor, lies: Geometry, others: Sequence[Any]) -> None:
-    """Refuse what depends on the order in which a kernel writes."""
-    if lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER:
+def _check_overlap(tracer: Recorder, func: Any, target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise as eager does where operands share memory; refuse what depends on the order in which a kernel writes."""
+    lies, address = geometry_of(target), _torch.storage_address(_torch.storage_of(target))
+    itself = lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER
+    read = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
+    others = [x for x in read if type(x) is Replica and _torch.storage_address(_torch.storage_of(x)) == address]
+    others = others[1:] if others and others[0] is target else [x for x in others if x is not kwargs.get("out")]
+    pointwise = torch.Tag.pointwise in func.tags or func is aten.copy_.default
+    if itself or any(x is not target or not pointwise for x in others):
+        check_overlap(tracer, func, args, kwargs)
+    if itself:
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory", user_line())
-    address = _torch.storage_address(_torch.storage_of(target))
-    for a in others:
-        for x in a if type(a) in (list, tuple) else (a,):
-            if type(x) is Replica and _torch.storage_address(_torch.storage_of(x)) == address and x is not target:
-                g = geometry_of(x)
-                if g[:4] != lies[:4] and not disjoint(g, lies):
-                    refuse(Event.OVERLAP, f"{func} reads memory that it writes", user_line())
+    for x in others:
+        g = geometry_of(x)
+        if x is not target and g[:4] != lies[:4] and not disjoint(g, lies):
+            refuse(Event.OVERLAP, f"{func} reads memory that it writes", user_line())
 
 
 def _write(tracer: Recorder, target: Tensor, node: Node, has: Geometry) -> None:
@@ -157,7 +167,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         rest = {**rest, "dtype": targets[0].dtype, "device": state_of(targets[0]).device}
         here = {**rest, "device": _torch.META}
     for t in targets:
-        _check_overlap(func, t, geometry_of(t), (*args, *rest.values()))
+        _check_overlap(tracer, func, t, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(rest))
     reference = tracer.run(info.functional, args, here)
     single = isinstance(reference, Tensor)
@@ -165,10 +175,12 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     for t, r in zip(targets, wanted, strict=True):
         if t.shape != r.shape:
             refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape", user_line())
-    node = tracer.call(info.functional, values, named)
-    node.device = state_of(targets[0]).device
+    device = state_of(targets[0]).device
     if info.random:
-        tracer.graph.effects.append(node)
+        node = tracer.drawn(info.functional, values, named, rest.get("generator"), device)
+    else:
+        node = tracer.call(info.functional, values, named)
+    node.device = device
     if not single:
         node.parts = tuple(geometry_of(r) for r in wanted)
     for k, (t, r) in enumerate(zip(targets, wanted, strict=True)):
@@ -179,45 +191,63 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
 
 
 def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An op that writes several arguments: its functional variant gives its results and what the arguments hold.
+    """An op that writes some arguments: a functional one gives its results, and what these arguments hold then.
 
-    Only ops of torch's that have such a variant: fused optimizers, and the like.
+    Ops of torch's have a variant that does so, as fused optimizers do. Those of users' are run on copies.
     """
-    functional = _variant_with_results(func)
+    functional = _variant_with_results(func) if func.namespace == "aten" else _torch.auto_functionalized
     if functional is None:
         refuse(Event.UNKNOWN_WRITE, str(func), user_line())
     names = [a.name for a in _torch.schema_of(func).arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    written: list[Any] = [given.get(w if isinstance(w, str) else names[w]) for w in info.written]
-    flat = [x for w in written for x in (w if type(w) in (list, tuple) else (w,)) if isinstance(x, Tensor)]
-    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in flat]
-    if len(set(addresses)) < len(addresses):
+    written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
+    every, targets = [_tensors_in(list(x.values())) for x in (given, written)]
+    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in every]
+    if any(addresses.count(_torch.storage_address(_torch.storage_of(t))) > 1 for t in targets):
         refuse(Event.OVERLAP, f"tensors given to {func} share memory", user_line())
-    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
-    tracer.run(func, args, kwargs)
+    device, values, named = tracer.device_of(args, kwargs), tracer.values(args), tracer.value_of(dict(kwargs))
+    if functional is _torch.auto_functionalized:
+        values, named = (func,), tracer.value_of({**written, **given})
+    out = tracer.run(func, args, kwargs)
     node = tracer.call(functional, values, named)
-    node.parts = tuple([[geometry_of(x) for x in w] if type(w) in (list, tuple) else w for w in written])
-    for k, w in enumerate(written):
+    if info.random:
+        tracer.graph.effects.append(node)
+    several = isinstance(out, (list, tuple))
+    itself = any(r.alias_info is not None for r in _torch.schema_of(func).returns)
+    nothing = itself or (out is None and functional is not _torch.auto_functionalized)  # which gives None for no result
+    results = [*out] if several else [] if nothing else [out]
+    for k, o in enumerate(results):
+        if isinstance(o, Tensor):
+            results[k] = tracer.fresh(o, tracer.graph.call(getitem, (node, k)), device)
+    for k, w in enumerate(written.values(), len(results)):
         item = tracer.graph.call(getitem, (node, k))
-        several = type(w) in (list, tuple)
-        item.parts = tuple(geometry_of(x) for x in w) if several else None
-        for j, t in enumerate(w if several else (w,)):
-            value = tracer.graph.call(getitem, (item, j)) if several else item
+        for j, t in enumerate(_tensors_in(w)):
+            value = item if t is w else tracer.graph.call(getitem, (item, j))
             value.device = state_of(t).device
-            tracer.table.write(tracer.table.view(t), value)
-    return None
+            _write(tracer, t, value, geometry_of(t))
+    if itself:
+        return args[0]
+    return type(out)(results) if several else results[0] if results else None
+
+
+def _tensors_in(x: Any) -> list[Tensor]:
+    if type(x) in (list, tuple):
+        return [t for y in x for t in _tensors_in(y)]
+    return [x] if isinstance(x, Tensor) else []
 
 
 def _variant_with_results(func: Any) -> Any:
-    """The overload of the same name without ``_`` that returns what is written, if ``func`` itself returns nothing."""
-    name = _torch.op_name(func)
-    if func.namespace != "aten" or not name.endswith("_") or _torch.schema_of(func).returns:
-        return None
-    found = getattr(getattr(aten, name[:-1], None), _torch.overload_name(func), None)
+    """The op that returns what ``func`` returns, and then what it writes; None if there is none."""
+    name, schema = _torch.op_name(func), _torch.schema_of(func)
+    own = [r for r in schema.returns if r.alias_info is None]
+    packet = getattr(aten, f"{name.rstrip('_')}_functional", None)
+    if packet is None and name.endswith("_") and not own:
+        packet = getattr(aten, name[:-1], None)
+    found = getattr(packet, _torch.overload_name(func), None)
     if found is None or _torch.schema_of(found).is_mutable:
         return None
-    written = sum(a.alias_info is not None for a in _torch.schema_of(func).arguments)
-    return found if len(_torch.schema_of(found).returns) == written else None
+    written = sum(a.alias_info is not None for a in schema.arguments)
+    return found if len(_torch.schema_of(found).returns) == len(own) + written else None
 
 
 def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -226,6 +256,8 @@ def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs:
     if name == "detach_":
         return tracer.run(func, args, kwargs)
     parent = tracer.table.view(target)
+    if parent.state.stage < tracer.table.stage:
+        refuse(Event.BACKWARD_WRITE)
     tracer.run(func, args, kwargs)
     state_of(target).moved = True
     tracer.keep.append(target)

@@ -167,7 +167,8 @@ def _seeded_in_a_fork(x):
         return x * torch.rand(3, device=x.device)
 
 
-_OTHER = torch.Generator().manual_seed(11).get_state()
+def _state_of_seed(seed):
+    return torch.Generator().manual_seed(seed).get_state()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ _OTHER = torch.Generator().manual_seed(11).get_state()
         lambda x: (torch.manual_seed(1), x * torch.rand(3, device=x.device))[1],
         lambda x: (torch.manual_seed(1), x * 2)[1],
         lambda x: (torch.seed(), x * 2)[1],
-        lambda x: (torch.set_rng_state(_OTHER), x * torch.rand(3, device=x.device))[1],
+        lambda x: (torch.set_rng_state(_state_of_seed(11)), x * torch.rand(3, device=x.device))[1],
         _seeded_in_a_fork,
     ],
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from aotcheck.autograd2.api import aot_function
+from aotcheck.autograd2.api import aot_function, aot_module
+from aotcheck.autograd2.config import counters
 
 
 class Slotted:
@@ -70,3 +71,24 @@ def test_a_partition_function_decides_what_is_saved() -> None:
         torch.autograd.backward([wanted[k].sum() for k in which])
         assert torch.equal(leaves[0].grad, leaves[2].grad) and torch.equal(leaves[1].grad, leaves[3].grad)
     assert any("aten.exp.default" in ops for ops in asked[1:]), "computed again in a backward"
+
+
+def test_a_network_of_cells_and_a_count_of_calls_compile_no_more_than_they_need() -> None:
+    layer = torch.nn.LSTM(2, 2)
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls, self.last = layer, 0, None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            self.last = {"shape": tuple(x.shape)}
+            return self.layer(x)[0] * self.calls
+
+    net = Counting()
+    compiled, before = aot_module(net), counters().compiled
+    for k in range(1, 5):
+        x = torch.randn(3, 1, 2)
+        assert torch.equal(compiled(x), layer(x)[0] * k) and net.last == {"shape": (3, 1, 2)}
+    assert counters().compiled - before <= 2

@@ -60,3 +60,27 @@ def test_a_branch_on_a_number_guards():
 
 def test_numbers_are_compiled_one_by_one_if_nothing_is_dynamic():
     assert _compilations(*NUMBERS["a float divides"], dynamic=False) == len(SIZES)
+
+
+def test_what_marks_say_of_dimensions():
+    compiled = aot_function(lambda x: x.sin())
+    for n in (2, 3, 5):
+        x = torch.randn(n, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        compiled(x)
+    assert len(compiled.aotcheck.specializations()) == 1
+    compiled = aot_function(lambda x: x.sin(), dynamic=True)
+    for n in (2, 3):
+        x = torch.randn(n, 4)
+        torch._dynamo.mark_static(x, 0)
+        compiled(x)
+    assert len(compiled.aotcheck.specializations()) == 2
+
+
+def test_a_size_that_differed_is_a_symbol_in_calls_of_other_kinds():
+    def step(x, state):
+        state["sum"] = state.get("sum", 0) + x.sum()
+        return x * 2
+
+    state = {}
+    assert _compilations(lambda x: step(x, state), lambda n: (torch.randn(n),)) == 2

@@ -5,7 +5,7 @@ import torch
 
 from tools.op_coverage import compare
 from tools.op_coverage.compare import Side, check
-from tools.op_coverage.report import document
+from tools.op_coverage.report import document, second_page
 from tools.op_coverage.store import Store
 from tools.op_coverage.subjects import Kind, Sample, Subject, subjects
 from tools.op_coverage.worker import Outcome
@@ -161,3 +161,23 @@ def test_what_fails_often_for_one_reason_is_told_once(tmp_path):
     assert "| op, three derivatives: 29 subjects | no double backward |" in page
     assert "| op, three derivatives: op0 float64 | another |" in page
     assert "op7 float64" not in page
+
+
+@pytest.mark.parametrize("side", [Side.SECOND, Side.SECOND_DYNAMIC, Side.TORCHS_DYNAMIC])
+def test_the_second_compiler_runs_with_sizes_that_are_symbols_too(side):
+    calls = tuple([torch.randn(2, 3, requires_grad=True)] for _ in range(2))
+    assert check(Sample(lambda x: x.reshape(-1) * x.shape[0], calls, lambda out: out), side) is None
+
+
+def test_the_page_of_the_second_compiler_names_what_only_torchs_can_do(tmp_path):
+    store, every = Store(tmp_path / "results"), [Subject(Kind.OP, name, "float32") for name in ("add", "sub", "mul")]
+    for subject, side, failures in (
+        (every[0], Side.SECOND, {}),
+        (every[1], Side.SECOND, {0: "values differ"}),
+        (every[1], Side.TORCHS, {}),
+        (every[2], Side.SECOND, {0: "refused"}),
+        (every[2], Side.TORCHS, {0: "refused"}),
+    ):
+        store.put(side, subject.key, Outcome(1, failures, 0.0))
+    page = second_page(store, every)
+    assert "3 subjects, 1 equal to eager; 1 fail on both" in page and "| op: sub float32 | values differ |" in page

@@ -1,0 +1,42 @@
+"""Random generators: states saved and set, generators that the call brings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aotcheck.autograd2.api import aot_function
+
+
+def test_a_generator_of_the_call_is_where_eager_leaves_it_also_after_going_back() -> None:
+    def f(x: Tensor, g: torch.Generator) -> tuple[Tensor, ...]:
+        state = g.get_state()
+        first = torch.rand(3, generator=g)
+        g.set_state(state)
+        return x * first, torch.rand(3, generator=g), torch.randn(2, generator=g), torch.rand(2)
+
+    compiled = aot_function(f)
+    for seed in (3, 5):
+        made = []
+        for each in (f, compiled):
+            g = torch.Generator().manual_seed(seed)
+            torch.manual_seed(seed)
+            made.append([*each(torch.ones(3), g), g.get_state(), torch.get_rng_state()])
+        assert all(map(torch.equal, *made))
+
+
+def test_an_error_in_a_graph_leaves_generators_where_eager_does() -> None:
+    def f(x: Tensor, g: torch.Generator, k: Tensor) -> Tensor:
+        return (x * torch.rand(3, generator=g))[k] + torch.rand(1)
+
+    compiled, states = aot_function(f), []
+    for each in (f, compiled):
+        g = torch.Generator().manual_seed(1)
+        torch.manual_seed(1)
+        for k in (1, 7):
+            try:
+                states.append(each(torch.ones(3), g, torch.tensor([k])))
+            except IndexError as error:
+                states.append(torch.tensor(len(str(error)) > 0))
+        states += [g.get_state(), torch.get_rng_state()]
+    assert all(map(torch.equal, states[:4], states[4:]))
