@@ -56,8 +56,8 @@ from aotcheck._torch2.sizes import (
 )
 
 __all__ = [
+    "ITS_ADDRESS",
     "ITS_BASE",
-    "ITS_STORAGE",
     "META",
     "PRIM_DEVICE",
     "CreationMeta",
@@ -79,6 +79,7 @@ __all__ = [
     "autocast_off",
     "base_of",
     "bound_apply",
+    "casts",
     "compiling",
     "creation_meta",
     "data_of",
@@ -90,6 +91,7 @@ __all__ = [
     "expression_of",
     "foreign_state",
     "freed_error",
+    "function_modes",
     "generator_address",
     "gradient_of",
     "guards_of",
@@ -97,6 +99,7 @@ __all__ = [
     "has_hooks",
     "hide_from_dynamo",
     "hint_of",
+    "is_cast",
     "is_composite",
     "is_custom",
     "is_tree_node",
@@ -166,6 +169,18 @@ def without_modes() -> contextlib.AbstractContextManager[Any]:
 
 
 _NOTHING = contextlib.nullcontext()
+
+
+def casts() -> tuple[tuple[str, torch.dtype], ...]:
+    """Kinds of devices on which autocast is on, with the dtype that it casts to."""
+    return tuple([(kind, torch.get_autocast_dtype(kind)) for kind in autocast_devices()])
+
+
+is_cast: Callable[[], bool] = vars(_C)["_is_any_autocast_enabled"]
+"""Whether autocast is on for any kind of device."""
+
+function_modes: Callable[[], int] = vars(_C)["_len_torch_function_stack"]
+"""How many modes are active that are told of torch's functions. A default device is one."""
 
 
 def autocast_devices() -> list[str]:
@@ -266,8 +281,8 @@ def one_level(x: Any) -> tuple[list[Any], Any]:
 
 # -- storages
 
-ITS_BASE, ITS_STORAGE = "._base", ".untyped_storage()._cdata"
-"""What generated code writes after a tensor to ask of what it is a view, and which storage it lies on."""
+ITS_BASE, ITS_ADDRESS = "._base", "._cdata"
+"""What generated code writes after a tensor to ask of what it is a view, and after a storage to ask which it is."""
 
 storage_of = Tensor.untyped_storage
 storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__

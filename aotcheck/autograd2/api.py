@@ -6,6 +6,7 @@ import contextlib
 import functools
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import OnUnsupported, config, count
 from aotcheck.autograd2.errors import GraphFailedError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
-from aotcheck.autograd2.frontend.fast import Fast, fast_check
+from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
 from aotcheck.autograd2.frontend.guards import Key, key_of
 from aotcheck.autograd2.frontend.varying import Met
 from aotcheck.autograd2.ir.number import Dynamic
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 _lock = threading.RLock()
+_MOST_FAST = 4
+_MOST_BUILT = 4
+Fast = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Compiled:
@@ -57,8 +61,8 @@ class Compiled:
         self.met = Met()
         self.gradients = False
         self.made = 0
-        self.fast: Fast | None = None
-        self.usual: Specialization | None = None
+        self.fast: list[Fast] = []
+        self.built: weakref.WeakKeyDictionary[Specialization, int] = weakref.WeakKeyDictionary()
         self.warned: set[str] = set()
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -72,7 +76,12 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function does with these arguments."""
         try:
+            for fast in self.fast:
+                if (result := fast(args, kwargs)) is not MISS:
+                    return result
             return self._call(args, kwargs)
+        except GraphFailedError as error:
+            return self._original(args, kwargs, error.__cause__)
         except UnsupportedError as error:
             if config().on_unsupported is not OnUnsupported.EAGER:
                 raise
@@ -84,12 +93,6 @@ class Compiled:
             if foreign == "saved-tensor hooks":
                 refuse(Event.FOREIGN, foreign)
             return self._inline(foreign, args, kwargs)
-        fast, usual = self.fast, self.usual
-        if fast is not None and usual is not None and not kwargs and fast.fits(args):
-            try:
-                return usual.run_on(fast.tensors_of(args), fast.bound)
-            except GraphFailedError as error:
-                return self._original(args, kwargs, error.__cause__)
         try:
             bound = self.bind(args, kwargs, self.gradients)
             if bound.uninitialized:
@@ -97,12 +100,16 @@ class Compiled:
             found, bound = self.specialized(args, kwargs, bound)
         except UserError as error:
             return self._original(args, kwargs, error)
-        if not kwargs and found.fits is None and not self.gradients:
-            self.fast, self.usual = fast_check(bound, args), found
-        try:
-            return found.run(bound)
-        except GraphFailedError as error:
-            return self._original(args, kwargs, error.__cause__)
+        self._build(found, bound, args, kwargs)
+        return found.run(bound)
+
+    def _build(self, found: Specialization, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make fast code for calls like this one, the second of its kind. A few are kept, the newest first."""
+        times = self.built[found] = self.built.get(found, -1) + 1
+        if 0 < times <= _MOST_BUILT and not self.gradients:
+            made = fast_call(bound, args, kwargs, Run(found.call, found.sources, found.fits))
+            if made is not None:
+                self.fast = [made, *self.fast[: _MOST_FAST - 1]]
 
     def _inline(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the original does, as it is."""
@@ -191,7 +198,7 @@ class Compiled:
         said = f"{type(error).__name__}: {error}"
         if not in_trace and said not in self.warned:
             self.warned.add(said)
-            warnings.warn(f"a graph raised {said}; the function, which raises nothing, ran in its place", stacklevel=5)
+            warnings.warn(f"a graph raised {said}; the function, which raises nothing, ran in its place", stacklevel=4)
         return result
 
 

@@ -56,10 +56,7 @@ class Specialization:
 
     def run(self, bound: Bound) -> Any:
         """The result of the call that brings ``bound``."""
-        return self.run_on([t for _, t in bound.tensors], bound)
-
-    def run_on(self, tensors: Sequence[Tensor], bound: Bound) -> Any:
-        """The same, where ``bind`` would find these tensors, and all else as in ``bound``."""
+        tensors = [t for _, t in bound.tensors]
         inputs: Sequence[Any] = [_torch.base_of(tensors[k]) if base else tensors[k] for k, base in self.sources]
         return self.call(inputs, bound.containers, bound.tables, tuple(bound.numbers.values()))
 

@@ -92,6 +92,7 @@ class Bound:
         generators: those that ops may be given.
         uninitialized: whether a parameter of a lazy module has no shape yet.
         refused: what cannot be looked into, by the name of the event, and where it is.
+        around: how many tensors, containers, tables and numbers come before those of the arguments.
     """
 
     tensors: list[tuple[Descriptor, Tensor]] = field(default_factory=list)
@@ -105,6 +106,7 @@ class Bound:
     generators: list[torch.Generator] = field(default_factory=list, init=False)
     uninitialized: bool = field(default=False, init=False)
     refused: list[tuple[str, str]] = field(default_factory=list, init=False)
+    around: tuple[int, int, int, int] = field(default=(0, 0, 0, 0), init=False)
 
     def add_gradients(self) -> None:
         """Gradients of leaves are inputs as well."""
@@ -143,6 +145,7 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     """All that the call ``fn(*args, **kwargs)`` brings."""
     bound = Bound()
     _Walk(bound, lambda path, _: Captured(path)).value(fn, _name_of(fn))
+    bound.around = len(bound.tensors), len(bound.containers), len(bound.tables), len(bound.numbers)
     walk = _Walk(bound, lambda path, _: Arg(path))
     bound.key.append(len(args))
     for k, a in enumerate(args):

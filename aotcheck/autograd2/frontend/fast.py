@@ -1,14 +1,18 @@
-"""A fast check for the usual call: plain tensors one by one, with the state around the function as it was.
+"""A fast check for the usual call, as straight Python: one like the last one, with the state around it as it was.
 
-``bind`` and its key tell everything of a call, and take longer than a small graph. Most calls are like the last one:
-the same number of tensors, no other arguments, the same objects around the function. A compiled check of torch's tells
-whether the tensors look alike; what it does not look at is asked in a line of Python.
+``bind`` and its key tell everything of a call, and take longer than a small graph. Most calls are like the last one: as
+many tensors in the same lists, tuples and dicts, the same plain values, the same objects around the function. So code
+is generated that takes the arguments apart, asks all that the key holds, and runs the specialization. A compiled check
+of torch's tells whether tensors look alike; what it does not look at is asked tensor by tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+import operator
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,81 +20,231 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.ir.tables import content_of, unchanged
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, is_leaf
+from aotcheck.autograd2.ir.tables import Globals, content_of, unchanged
 
-__all__ = ["Fast", "fast_check"]
+__all__ = ["MISS", "Run", "fast_call"]
+
+MISS: Any = object()
+"""What the code gives for another kind of call."""
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+_MOST_PAIRS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Fast:
-    """A call that may be recognised without binding it.
+class Run:
+    """What is run: a specialization.
 
     Args:
-        around: the tensors that ``bind`` found around the function; those of the arguments come after them.
-        count: how many arguments there are.
-        check: whether arguments look as these do.
-        tables: what was looked at around the function, each with what it held.
-        modes: those in force.
-        bound: what ``bind`` found, but for tensors: a call's arguments are not kept.
+        call: takes inputs, containers, tables and numbers.
+        sources: where inputs are found among the tensors of ``bind``, and whether each is that one's base.
+        fits: whether numbers of tensors and of Python fit, where some are symbols; None where all are as they were.
     """
 
-    around: tuple[Tensor, ...]
-    count: int
-    check: Callable[..., bool]
-    tables: tuple[tuple[Any, Any], ...]
-    modes: tuple[Any, ...]
-    bound: Bound
+    call: Callable[..., Any]
+    sources: Sequence[tuple[int, bool]]
+    fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None
 
-    def fits(self, args: tuple[Any, ...]) -> bool:
-        """Whether a call with these arguments is like this one."""
-        if len(args) != self.count or not self.check(*args) or self.modes != _modes():
+
+@dataclass
+class _Source:
+    """The code: ``lines`` take arguments apart, ``checks`` are asked then.
+
+    Attributes:
+        tensors: those that ``bind`` finds, with the name of each.
+        fixed: whether numbers are as they were.
+        containers: names of the arguments' lists and dicts, in order.
+        numbers: the arguments' ints and floats, by their names, in order.
+    """
+
+    names: dict[str, Any]
+    tensors: dict[Tensor, str]
+    fixed: bool
+    containers: list[str] = field(default_factory=list)
+    numbers: dict[str, int | float] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+
+    def bind(self, prefix: str, value: Any) -> str:
+        name = f"{prefix}_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def value(self, x: Any, name: str) -> bool:
+        """Take ``x`` apart; whether that can be."""
+        kind = type(x)
+        if kind in _PLAIN:
+            known = self.tensors.setdefault(x, name)
+            if known != name:
+                self.checks.append(f"{name} is {known}")
+            return True
+        if kind in (int, bool, str, float):
+            other = f" or {name} != {self.bind('value', x)}" if self.fixed or kind in (bool, str) else ""
+            nan = f" or not {name} or {name} != {name}" if kind is float else ""  # -0.0 is not 0.0
+            self.lines.append(f"if type({name}) is not {kind.__name__}{other}{nan}: return MISS")
+            if kind in (int, float):
+                self.numbers[name] = x
+            return kind is not float or (bool(x) and x == x)
+        if x is None or kind in (torch.dtype, torch.device):
+            self.lines.append(f"if {name} is not {self.bind('value', x)}: return MISS")
+            return True
+        if kind not in (list, tuple, dict):
             return False
-        return all(unchanged(table, content) for table, content in self.tables)
+        inside = f"{name}.values()" if kind is dict else name
+        self.lines.append(f"if type({name}) is not {kind.__name__} or len({name}) != {len(x)}: return MISS")
+        if kind is dict:
+            if not all(type(k) in (str, int) for k in x):
+                return False
+            self.lines.append(f"if list({name}) != {self.bind('keys', list(x))}: return MISS")
+        if kind is not tuple:
+            self.containers.append(name)
+        return self.values(list(x.values()) if kind is dict else x, inside, name)
 
-    def tensors_of(self, args: tuple[Any, ...]) -> Sequence[Tensor]:
-        """What ``bind`` would find."""
-        return (*self.around, *args)
+    def values(self, items: Sequence[Any], source: str, prefix: str) -> bool:
+        """Take items apart, which the code finds in ``source``."""
+        names = [f"{prefix}_{k}" for k in range(len(items))]
+        if items:
+            self.lines.append(f"{''.join(f'{n}, ' for n in names)} = {source}")
+        return all(map(self.value, items, names))
 
 
-def fast_check(bound: Bound, args: tuple[Any, ...]) -> Fast | None:
-    """The fast check for a call, if it is of the kind that has one."""
-    tensors = tuple(t for _, t in bound.tensors)
-    if not args or any(type(t) not in _PLAIN or t.layout is not torch.strided or t.is_inference() for t in tensors):
+def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run) -> Callable[..., Any] | None:
+    """What takes ``args`` and ``kwargs``, and gives the result of a call like this one; None if it has no such code."""
+    count, containers, tables, numbers = bound.around
+    around = bound.tensors[:count]
+    s = _Source({"MISS": MISS}, {t: f"t{k}" for k, (_, t) in enumerate(around)}, run.fits is None)
+    s.names |= {name: t for t, name in s.tensors.items()}
+    s.lines.append(f"if foreign_state() or len(args) != {len(args)} or len(kwargs) != {len(kwargs)}: return MISS")
+    if kwargs:
+        s.lines.append(f"if list(kwargs) != {s.bind('keys', list(kwargs))}: return MISS")
+    taken = s.values(args, "args", "x") and s.values(list(kwargs.values()), "kwargs.values()", "k")
+    tensors = [t for _, t in bound.tensors]
+    alike = len(tensors) == len(s.tensors) and all(map(operator.is_, tensors, s.tensors))
+    alike = alike and list(s.numbers.values()) == list(bound.numbers.values())[numbers:]
+    s.numbers = {s.bind("number", x): x for x in list(bound.numbers.values())[:numbers]} | s.numbers
+    if not taken or not alike or any(map(_is_unusual, tensors)) or _torch.function_modes():
         return None
-    own = tensors[len(tensors) - len(args) :]
-    storages = {_torch.storage_address(_torch.storage_of(t)) for t in tensors}
-    alike = len(own) == len(args) and all(a is b for a, b in zip(own, args, strict=True))
-    if not alike or len(storages) < len(tensors) or any(_torch.base_of(t) is not None for t in tensors):
+    found = [s.bind("around", x) for x in bound.containers[:containers] if type(x) in (list, dict)]
+    for a, b in itertools.combinations([*s.containers, *found], 2):
+        if a in s.containers:
+            s.checks.append(f"{a} is not {b}")
+    if len(s.checks) > _MOST_PAIRS:
         return None
-    guards = _torch.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-    names = [f"a{k}" for k in range(len(args))]
-    rest = [f"{n}.storage_offset() == {a.storage_offset()}" for n, a in zip(names, args, strict=True)]
-    rest += [f"{n}{_torch.ITS_BASE} is None" for n in names]
-    rest += [
-        f"{n}.untyped_storage().nbytes() == {a.untyped_storage().nbytes()}" for n, a in zip(names, args, strict=True)
-    ]
-    rest += [f"{n}.is_leaf is {a.is_leaf}" for n, a in zip(names, args, strict=True) if a.requires_grad]
-    others = [f"t{k}" for k in range(len(tensors) - len(args))]
-    every = [*others, *names]
-    if len(every) > 1:
-        addresses = ", ".join(f"{n}{_torch.ITS_STORAGE}" for n in every)
-        rest.append(f"len({{{addresses}}}) == {len(every)}")
-    source = f"def check({', '.join(names)}):\n    return guards({', '.join(every)}) and {' and '.join(rest)}\n"
-    scope: dict[str, Any] = {"guards": guards.check, **dict(zip(others, tensors, strict=False))}
-    exec(compile(source, "<aotcheck check>", "exec"), scope)
-    tables = tuple((table, content_of(table)) for table in bound.tables)
-    without = Bound(containers=bound.containers, tables=bound.tables)
-    return Fast(tensors[: len(tensors) - len(args)], len(args), scope["check"], tables, _modes(), without)
+    _modes(s)
+    for table in bound.tables[:tables]:
+        _table(s, table)
+    if not _tensors(s, tensors, run):
+        return None
+    inputs = [f"{name}{_torch.ITS_BASE}" if base else name for name, base in _inputs(s, run)]
+    s.names |= {"call": run.call, "foreign_state": _torch.foreign_state, "unchanged": unchanged}
+    s.names |= {"is_": operator.is_, "leaf": is_leaf}
+    own = "".join(f", {name}" for name in s.containers)
+    looked = s.bind("looked", tuple(bound.containers[:containers]))
+    held = s.bind("tables", tuple(bound.tables[:tables]))
+    looked, held = (f"(*{name}{own})" if own else name for name in (looked, held))
+    s.lines.append(f"if {' and '.join(s.checks)}: return call({_tuple(inputs)}, {looked}, {held}, {_tuple(s.numbers)})")
+    source = "def fast(args, kwargs):\n" + "".join(f"    {line}\n" for line in [*s.lines, "return MISS"])
+    exec(compile(source, "<aotcheck check>", "exec"), s.names)
+    made: Callable[..., Any] = s.names["fast"]
+    return made
 
 
-def _modes() -> tuple[Any, ...]:
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.get_autocast_dtype("cpu"),
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-    )
+def _tuple(names: Iterable[str]) -> str:
+    return f"({''.join(f'{n}, ' for n in names)})"
+
+
+def _is_unusual(t: Tensor) -> bool:
+    return type(t) not in _PLAIN or t.layout is not torch.strided or is_leaf(t) is None
+
+
+def _table(s: _Source, table: Any) -> None:
+    """Ask that a table holds what it holds now."""
+    held, name = content_of(table), s.bind("table", table)
+    if type(table) is types.CellType:
+        s.checks.append(f"{name}.cell_contents is {s.bind('content', held)}")
+    elif type(table) is Globals:
+        owner = s.bind("globals", table.owner)
+        s.checks += [f"{owner}.get({n!r}) is {s.bind('content', v)}" for n, v in held.items()]
+    elif type(table) is dict:
+        keys, content = s.bind("keys", tuple(held)), s.bind("content", tuple(held.values()))
+        same = f"all(map(is_, {name}.values(), {content})) and all(map(is_, {name}, {keys}))"
+        s.checks.append(f"len({name}) == {len(held)} and {same}" if held else f"not {name}")
+    else:
+        s.checks.append(f"unchanged({name}, {s.bind('content', held)})")
+
+
+def _inputs(s: _Source, run: Run) -> list[tuple[str, bool]]:
+    names = list(s.tensors.values())
+    return [(names[k], base) for k, base in run.sources]
+
+
+def _modes(s: _Source) -> None:
+    """Ask for the modes in force now."""
+    s.names |= {
+        "grad": torch.is_grad_enabled, "inference": torch.is_inference_mode_enabled,
+        "dtype": torch.get_default_dtype, "deterministic": torch.are_deterministic_algorithms_enabled,
+        "function_modes": _torch.function_modes, "is_cast": _torch.is_cast, "casts": _torch.casts,
+    }  # fmt: skip
+    s.checks += [f"{name}() is {s.names[name]()}" for name in ("grad", "inference", "deterministic")]
+    s.checks.append(f"casts() == {s.bind('value', _torch.casts())}" if _torch.is_cast() else "not is_cast()")
+    s.checks.append("not function_modes()")  # a default device is one
+    s.checks.append(f"dtype() is {s.bind('value', torch.get_default_dtype())}")
+
+
+def _tensors(s: _Source, tensors: Sequence[Tensor], run: Run) -> bool:
+    """Ask for how tensors lie, for the storages that they share, and for what they are views of."""
+    if not tensors:
+        return True
+    named, given = dict(s.tensors), ", ".join(s.tensors.values())
+    for t, name in s.tensors.items():
+        base = _torch.base_of(t)
+        if base is not None and base not in named:
+            named[base] = f"{name}{_torch.ITS_BASE}"
+            s.checks.append(f"{named[base]} is not None")
+    free: Any = None if run.fits is None else [[None] * t.dim() for t in named]
+    guards = _torch.TensorGuards(*named, dynamic_dims_sizes=free, dynamic_dims_strides=free)
+    s.checks.append(f"{s.bind('guards', guards.check)}({', '.join(named.values())})")
+    if run.fits is not None:
+        s.checks.append(f"{s.bind('fits', run.fits)}(({given},), {_tuple(s.numbers)})")
+    shared: dict[int, list[tuple[str, Tensor, Geometry]]] = {}
+    for t, name in s.tensors.items():
+        storage = t.untyped_storage()
+        if run.fits is None:
+            s.checks.append(f"{name}.storage_offset() == {t.storage_offset()}")
+            s.checks.append(f"(s_{name} := {name}.untyped_storage()).nbytes() == {storage.nbytes()}")
+        else:
+            s.checks.append(f"(s_{name} := {name}.untyped_storage())")
+        if _torch.base_of(t) is None:
+            s.checks.append(f"{name}{_torch.ITS_BASE} is None")
+            s.checks += [f"{name}.is_leaf is {t.is_leaf}"] if t.requires_grad else []
+        else:
+            s.checks.append(f"leaf({name}) is {t.is_leaf}")
+        if torch.is_inference_mode_enabled() or t.is_inference():
+            s.checks.append(f"{name}.is_inference() is {t.is_inference()}")
+        shared.setdefault(_torch.storage_address(storage), []).append((name, t, geometry_of(t)))
+    if len(tensors) > 1:
+        addresses = "".join(f"s_{group[0][0]}{_torch.ITS_ADDRESS}, " for group in shared.values())
+        s.checks.append(f"len({{{addresses}}}) == {len(shared)}")
+    return all(_aliases(s, group) for group in shared.values())
+
+
+def _aliases(s: _Source, group: Sequence[tuple[str, Tensor, Geometry]]) -> bool:
+    """Ask that tensors share a storage, that none is another of them, and for the bases of those that are views."""
+    first = group[0][0]
+    address = _torch.ITS_ADDRESS
+    s.checks += [f"s_{name}{address} == s_{first}{address}" for name, _, _ in group[1:]]
+    known = {t: name for name, t, _ in group}
+    unknown: dict[Tensor, str] = {}
+    for name, t, _ in group:
+        base = _torch.base_of(t)
+        if base is not None:
+            its = f"{name}{_torch.ITS_BASE}"
+            other = known.get(base) or unknown.get(base)
+            s.checks += [f"{its} is {other}"] if other else [f"{its} is not {n}" for n in known.values()]
+            if other is None:
+                s.checks += [f"{its} is not {n}" for n in unknown.values()]
+                unknown[base] = its
+    alike = [(a, b) for (a, _, g), (b, _, h) in itertools.combinations(group, 2) if g == h] if len(group) < 64 else None
+    s.checks += [f"{a} is not {b}" for a, b in alike or ()]
+    return alike is not None and len(alike) <= _MOST_PAIRS

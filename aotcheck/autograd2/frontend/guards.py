@@ -14,7 +14,8 @@ from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 __all__ = ["Key", "key_of", "words_of"]
 
 Key = tuple[tuple[Any, ...], tuple[Any, ...]]
-"""What is never a symbol; and numbers: of each tensor its shape, strides, offset, bytes of its storage; of Python."""
+"""What is never a symbol; and numbers: of each tensor its shape, strides, offset, bytes of its storage, and how its
+base lies if that is no input; of Python."""
 
 
 def key_of(bound: Bound, gradients: bool) -> Key:
@@ -33,11 +34,14 @@ def key_of(bound: Bound, gradients: bool) -> Key:
         marks = t.requires_grad, is_leaf(t), t.is_conj(), t.is_neg(), t.is_inference()
         parts.append((type(t), t.dim(), t.dtype, t.device, *marks))
         storage = t.untyped_storage()
-        numbers.append((tuple(t.shape), t.stride(), t.storage_offset(), storage.nbytes()))
         first, base = storages.setdefault(_torch.storage_address(storage), k), _torch.base_of(t)
+        unknown = None if base is None or base in known else geometry_of(base)
+        numbers.append((tuple(t.shape), t.stride(), t.storage_offset(), storage.nbytes(), unknown))
         parts.append(first)
         if base is not None:
             parts.append((known.get(base), bases.setdefault(base, k)))
+            if base not in known:
+                parts.append((type(base), base.dtype, base.requires_grad, is_leaf(base)))
     return tuple(parts), (tuple(numbers), tuple(bound.numbers.values()))
 
 
@@ -51,11 +55,10 @@ def _hashable(x: Any) -> Any:
 
 def _ambient() -> tuple[Any, ...]:
     """Modes that what is computed hangs on."""
-    cast = _torch.autocast_devices()
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        tuple([(d, torch.get_autocast_dtype(d)) for d in cast]),
+        _torch.casts(),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         str(torch.get_default_device()),
