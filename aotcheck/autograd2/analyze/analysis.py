@@ -37,13 +37,13 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
     written = data_mutations(traced, results)
     shared = _Shared(traced)
     tensors: list[Tensor] = []
+    position: dict[Tensor, int] = {}
 
     def leaf(t: Tensor) -> int:
-        found = next((k for k, x in enumerate(tensors) if x is t), None)
-        if found is None:
+        if t not in position:
+            position[t] = len(tensors)
             tensors.append(t)
-            found = len(tensors) - 1
-        return found
+        return position[t]
 
     def apart(x: Any) -> Structure:
         return take_apart(x, leaf, functools.partial(shared.position, apart), _refuse_object)

@@ -22,8 +22,8 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     """What the next trace must take into account beside ``needs``."""
     bases, gradients = needs.bases or traced.tracer.bases_wanted, needs.gradients
     gradients = gradients or traced.tracer.gradients_wanted
-    for state in _storages(traced):
-        members = [i for i in traced.inputs if i.state is state]
+    for state, positions in _storages(traced):
+        members = [traced.inputs[k] for k in positions]
         if len(members) > 1 and (state.version or state.touched) and any(has_new_history(i) for i in members):
             bases = True
         if state.version and any(_is_no_grad_view(i) for i in members):
@@ -36,13 +36,12 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     return replace(needs, bases=bases, gradients=gradients)
 
 
-def _storages(traced: Traced) -> list[StorageState]:
-    """The storages that inputs lay on at entry, each once."""
-    found: list[StorageState] = []
-    for i in traced.inputs:
-        if not any(i.state is s for s in found):
-            found.append(i.state)
-    return found
+def _storages(traced: Traced) -> list[tuple[StorageState, list[int]]]:
+    """The storages that inputs lay on at entry, each once, with the positions of these inputs."""
+    found: dict[int, tuple[StorageState, list[int]]] = {}
+    for k, i in enumerate(traced.inputs):
+        found.setdefault(_torch.storage_address(i.state.storage), (i.state, []))[1].append(k)
+    return list(found.values())
 
 
 def _is_no_grad_view(i: TracedInput) -> bool:
@@ -69,10 +68,9 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
     """Inputs whose data changed."""
     table = traced.tracer.table
     found: list[Written] = []
-    for state in _storages(traced):
+    for state, members in _storages(traced):
         if not same(term(state.storage.nbytes()), state.nbytes):
             table.flat(state)
-        members = [k for k, i in enumerate(traced.inputs) if i.state is state]
         roots = [k for k in members if traced.inputs[k].node is not None]
         recorded = [k for k in roots if has_new_history(traced.inputs[k])]
         seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
@@ -106,7 +104,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
 def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutation, ...]:
     """Inputs of which something else changed than data."""
     found: list[MetadataMutation] = []
-    for state in _storages(traced):
+    for state, _ in _storages(traced):
         if state.resized:
             assert state.source is not None
             found.append(MetadataMutation(state.source, nbytes=state.nbytes))

@@ -123,11 +123,11 @@ def _cut(graph: Graph, available: set[Node], backward: Backward) -> tuple[list[N
 
 def _apart(graph: Graph, results: Sequence[Node]) -> list[Node]:
     """Results that neither are inputs, nor share memory with one, nor stand there twice."""
-    made: list[Node] = []
+    made: dict[Node, None] = {}
     for node in results:
         shares = node.memory is not None or node.op in (PLACEHOLDER, CONSTANT)
-        made.append(_copy(graph, node) if shares or node in made else node)
-    return made
+        made[_copy(graph, node) if shares or node in made else node] = None
+    return list(made)
 
 
 def _copy(graph: Graph, node: Node) -> Node:

@@ -73,6 +73,9 @@ class Traced:
     grad_mode: bool | None
     modes: tuple[bool, bool, bool]
 
+    def __post_init__(self) -> None:
+        self.position: dict[Tensor, int] = {i.replica: k for k, i in enumerate(self.inputs)}
+
     def release(self) -> None:
         """Let go of what the call brought; what is left is for backwards that are traced later."""
         for i in self.inputs:
@@ -81,7 +84,7 @@ class Traced:
 
     def input_of(self, t: Tensor) -> int | None:
         """The position of the input whose replica ``t`` is."""
-        return next((k for k, i in enumerate(self.inputs) if i.replica is t), None)
+        return self.position.get(t)
 
 
 def trace(
