@@ -42,20 +42,26 @@ _HEAP_TYPE = 1 << 9  # of a class's flags: the class is not one of those that ar
 _NO_MORE_THAN_SEEN = (object, types.SimpleNamespace, types.EllipsisType)
 _LOOKED_INTO = ("torch.nn.", "torch.optim", "torch.distributions", "torch.ao")
 _UNINITIALIZED = (nn.UninitializedParameter, nn.UninitializedBuffer)
-_MODULE_DICTS = ("_parameters", "_buffers", "_modules")
-_HOOKS = (
-    "_backward_pre_hooks",
-    "_backward_hooks",
-    "_non_persistent_buffers_set",
-    "_is_full_backward_hook",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks_with_kwargs",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
+_PASSED = frozenset(
+    {
+        "training",
+        "_parameters",
+        "_buffers",
+        "_modules",
+        "_backward_pre_hooks",
+        "_backward_hooks",
+        "_non_persistent_buffers_set",
+        "_is_full_backward_hook",
+        "_forward_hooks_with_kwargs",
+        "_forward_hooks_always_called",
+        "_forward_pre_hooks_with_kwargs",
+        "_state_dict_hooks",
+        "_state_dict_pre_hooks",
+        "_load_state_dict_pre_hooks",
+        "_load_state_dict_post_hooks",
+    }
 )
+_SIMPLE = (bool, type(None), str)
 
 
 class Itself:
@@ -285,9 +291,12 @@ class _Walk:
                     bound.tensor(t, kind(prefix + name))
         walk = _Walk(bound, lambda p, _: Buffer(p))
         for name, v in attributes.items():
-            if name not in _MODULE_DICTS and name not in _HOOKS and name != "training":
+            if name not in _PASSED:
                 bound.key.append(name)
-                walk.item(v, prefix + name, (own, name))
+                if type(v) in _SIMPLE:
+                    bound.key.append((type(v), v))
+                else:
+                    walk.item(v, prefix + name, (own, name))
         for name, m in attributes["_modules"].items():
             bound.key.append(name)
             if isinstance(m, torch.jit.ScriptModule):
