@@ -136,12 +136,12 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     if func.namespace != "aten" or _torch.schema_of(func).is_mutable or any(type(n) is not int for n in sizes):
         return None
     found = []
-    for values in (lambda n: torch.ones(n), lambda n: torch.arange(n) % 2):
-        given = [_filled(a, values) for a in (*args, *kwargs.values())]
-        with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    for values in (torch.ones, lambda n: torch.arange(n) % 2):
+        try:
+            out = _real(func, args, kwargs, values)
+        except RuntimeError:  # as where an index is out of range
             try:
-                out = func(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+                out = _real(func, args, kwargs, torch.zeros)
             except RuntimeError:
                 return None
         found.append((type(out), [*out] if isinstance(out, (list, tuple)) else [out]))
@@ -153,6 +153,13 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     with _torch.without_modes():
         made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META) for t in one]
     return made[0] if issubclass(kind, Tensor) else kind(made) if kind in (list, tuple) else tuple(made)
+
+
+def _real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[[int], Tensor]) -> Any:
+    given = [_filled(a, values) for a in (*args, *kwargs.values())]
+    with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return func(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
 
 
 def _replicas(a: Any) -> list[Tensor]:

@@ -206,7 +206,11 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     if any(addresses.count(_torch.storage_address(_torch.storage_of(t))) > 1 for t in targets):
         refuse(Event.OVERLAP, f"tensors given to {func} share memory", user_line())
     device, values, named = tracer.device_of(args, kwargs), tracer.values(args), tracer.value_of(dict(kwargs))
-    if functional is _torch.auto_functionalized:
+    if functional is not _torch.auto_functionalized:
+        order = [a.name for a in _torch.schema_of(functional).arguments]
+        if order[: len(args)] != names[: len(args)]:  # as of polygamma
+            values = tuple([tracer.value_of(given[name]) for name in order if name in given])
+    else:
         values, named = (func,), tracer.value_of({**written, **given})
     out = tracer.run(func, args, kwargs)
     node = tracer.call(functional, values, named)
@@ -219,8 +223,9 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     for k, o in enumerate(results):
         if isinstance(o, Tensor):
             results[k] = tracer.fresh(o, tracer.graph.call(getitem, (node, k)), device)
+    alone = functional is not _torch.auto_functionalized and len(_torch.schema_of(functional).returns) == 1
     for k, w in enumerate(written.values(), len(results)):
-        item = tracer.graph.call(getitem, (node, k))
+        item = node if alone else tracer.graph.call(getitem, (node, k))
         for j, t in enumerate(_tensors_in(w)):
             value = item if t is w else tracer.graph.call(getitem, (item, j))
             value.device = state_of(t).device
