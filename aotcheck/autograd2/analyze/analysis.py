@@ -53,6 +53,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
     gradients = _gradients(traced, apart, tensors) if needs.gradients else ()
     results.make_all(tensors)
     moved = metadata_mutations(traced, results)
+    shared.looked = Bound().container  # ``apart`` is a cycle, and would keep what the call brought
     signature = Signature(
         tuple(i.input for i in traced.inputs),
         tuple(results.made),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, GraphResult, How, Made, MadeLeaf, Step
 from aotcheck.autograd2.ir.size import same
 from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.info import info_of
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, StorageState
@@ -67,6 +68,8 @@ class Results:
 
     def add(self, node: Node, geometry: Geometry, tensor: Tensor | None = None, look: GraphResult = _UNSEEN) -> int:
         """One more result of the graph."""
+        if isinstance(node.op, _torch.OpOverload) and info_of(node.op).may_alias:
+            look = replace(look, view=True)
         self.results.append(Result(node, geometry, tensor, look))
         return len(self.results) - 1
 

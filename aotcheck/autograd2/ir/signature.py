@@ -373,12 +373,14 @@ class GraphResult:
         inference: whether it is an inference tensor; None where nobody sees that.
         leaf: whether it is a leaf that requires grad.
         parameter: whether it is a ``Parameter``.
+        view: whether the graph may give a view of one of its values.
     """
 
     stride: tuple[Size, ...] | None = None
     inference: bool | None = None
     leaf: bool = False
     parameter: bool = False
+    view: bool = False
 
 
 @dataclass(frozen=True)

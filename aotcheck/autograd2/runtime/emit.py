@@ -232,6 +232,8 @@ def _in_place(line: str, signature: Signature, k: int, modes: Modes) -> str:
 
 def _look(s: Source, k: int, look: GraphResult, inside: bool) -> None:
     """The graph's result becomes what the caller is to see; ``inside``: the graph ran in inference mode."""
+    if look.view:
+        s.add(f"if r{k}{_torch.ITS_BASE} is not None: r{k} = r{k}.detach()")
     if look.stride is not None:
         wanted = numbers(look.stride)
         s.add(f"if r{k}.stride() != {wanted}: r{k} = restrided(r{k}, {wanted})")

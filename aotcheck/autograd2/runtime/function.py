@@ -72,7 +72,9 @@ class Runner:
 
     def passed(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward comes by, of those that it frees."""
-        begins = sum(1 << k for k, there in enumerate(request.defined) if there)
+        begins = (
+            sum(1 << k for k, there in enumerate(request.defined) if there) or -1
+        )  # called with none: all undefined
         leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
         return frozenset(
             k

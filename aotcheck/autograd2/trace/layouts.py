@@ -16,7 +16,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
-from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, symbols_in, term
+from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
@@ -41,6 +41,7 @@ UNSURE = frozenset(
         aten.slow_conv_transpose2d.default,
     }
 )
+_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "addr"})
 _MOST_BYTES = 1 << 30
 _MOST_ASKED = 1 << 20
 _known: dict[Any, Any] = {}
@@ -52,7 +53,8 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
     Eager is asked on zeros: whether it raises, and does not where all these have one dtype, or says that it lacks one.
     """
     operands = [a for a in args if type(a) is Replica]
-    dtypes = list(dict.fromkeys(a.dtype for a in operands if a.is_floating_point()))
+    products = func.namespace == "aten" and _torch.op_name(func) in _PRODUCTS
+    dtypes = list(dict.fromkeys(a.dtype for a in operands if products or a.is_floating_point()))
     differ = len(dtypes) > 1 and torch.Tag.pointwise not in func.tags
     if not (differ or any(a.is_complex() for a in operands)) or torch.Tag.nondeterministic_seeded in func.tags:
         return
@@ -68,7 +70,9 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
                 raise RuntimeError(str(error)) from None
             if not differ:
                 return
-            alike = [z.to(dtypes[0]) if isinstance(z, Tensor) and z.is_floating_point() else z for z in zeros]
+            alike = [
+                z.to(dtypes[-1]) if isinstance(z, Tensor) and (products or z.is_floating_point()) else z for z in zeros
+            ]
             try:
                 func(*alike, **kwargs)
             except RuntimeError:
@@ -85,15 +89,16 @@ def check_overlap(tracer: Any, func: Any, args: Sequence[Any], kwargs: Mapping[s
             return [real(x) for x in a]
         if type(a) is not Replica:
             return a
-        state, g = tracer.table.state(a), geometry_of(a)
-        if type(state.nbytes) is not int or state.nbytes > _MOST_ASKED or symbols_in([g.offset, *g.shape, *g.stride]):
+        state, offset = tracer.table.state(a), _torch.hint_of(a.storage_offset())
+        shape, stride = (tuple(map(_torch.hint_of, x)) for x in (a.shape, a.stride()))
+        address, nbytes = _torch.storage_address(state.storage), _torch.hint_of(state.storage.nbytes())
+        if None in (nbytes, offset, *shape, *stride) or nbytes > _MOST_ASKED:
             raise _TooLargeError
-        address = _torch.storage_address(state.storage)
         if address not in storages:
-            zeros = torch.zeros(state.nbytes, dtype=torch.uint8, device=state_of(a).device)
+            zeros = torch.zeros(nbytes, dtype=torch.uint8, device=state_of(a).device)
             storages[address] = _torch.storage_of(zeros)
         made = torch.empty(0, dtype=a.dtype, device=state_of(a).device)
-        return _torch.set_geometry(made, storages[address], g.offset, g.shape, g.stride)
+        return _torch.set_geometry(made, storages[address], offset, shape, stride)
 
     with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -134,7 +134,10 @@ def trace(
                 raise
             raise UserError(wanted) from error
         found = changes(bound, during)
-    if (looking.differentiates or tracer.backward_inside) and related(inputs):
+    differentiates = looking.differentiates or tracer.backward_inside
+    if differentiates and any(_torch.has_hooks(i.real) for i in inputs if not i.input.meta.is_leaf):
+        refuse(Event.CALLERS, "an argument has hooks")
+    if differentiates and related(inputs):
         if needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
             refuse(Event.CALLERS, "an argument is computed from another")
         raise UserError(replace(needs, bases=True))
