@@ -79,14 +79,18 @@ def specialize(
         UnsupportedError: the function does what is refused.
         UserError: it raised an error of its own.
     """
-    if dynamic and compilers.partition is not None:
-        count("static", "a partition function")
-    elif dynamic:
+    reason = "a partition function" if dynamic and compilers.partition is not None else ""
+    if dynamic and not reason:
         try:
             return _specialize(fn, args, kwargs, bind, compilers, Needs(dynamic=dynamic))
+        except UnsupportedError as error:
+            reason = error.reason
         except Exception as error:
-            count("static", error.reason if isinstance(error, UnsupportedError) else type(error).__name__)
-    return _specialize(fn, args, kwargs, bind, compilers, Needs())
+            reason = type(error.__cause__ or error).__name__
+    made = _specialize(fn, args, kwargs, bind, compilers, Needs())
+    if reason:  # not of what cannot be traced at all
+        count("static", reason)
+    return made
 
 
 def _specialize(

@@ -223,9 +223,7 @@ class Results:
 
 def _lost_memory(t: Tensor, state: StorageState) -> bool:
     """Whether the storage of ``t`` was made so small that it ends before the tensor does."""
-    g, size = geometry_of(t), state.nbytes
-    reached = g.end * g.dtype.itemsize
-    return type(reached) is int and type(size) is int and reached > size and not g.is_empty
+    return geometry_of(t).is_beyond(state.nbytes)
 
 
 def _check_windows(chain: Sequence[ViewStep], needs: bool, state: StorageState) -> None:

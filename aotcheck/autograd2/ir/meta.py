@@ -94,6 +94,10 @@ class Geometry(NamedTuple):
             reached = reached + (n - 1) * s
         return reached
 
+    def is_beyond(self, nbytes: Size) -> bool:
+        """Whether it ends after so many bytes. False where nothing tells."""
+        return not self.is_empty and at_least(self.end * self.dtype.itemsize, nbytes + 1)
+
     def __str__(self) -> str:
         shape, stride = ", ".join(map(str, self.shape)), ", ".join(map(str, self.stride))
         said = f"{str(self.dtype).removeprefix('torch.')}[{shape}]"

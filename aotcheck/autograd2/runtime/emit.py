@@ -211,8 +211,8 @@ def _lies_on_input(how: How) -> bool:
 def _fits(how: How, sizes: Mapping[int, int]) -> bool:
     """Whether it can be made on its storage once that has its new size; if not, it must be made before."""
     assert isinstance(how, Alias) and how.geometry is not None and isinstance(how.base, Given)
-    size, reached = sizes.get(how.base.input), how.geometry.end
-    return size is None or type(reached) is not int or reached * how.geometry.dtype.itemsize <= size
+    size = sizes.get(how.base.input)
+    return size is None or not how.geometry.is_beyond(size)
 
 
 def _mode(wanted: tuple[bool, bool], now: Modes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +21,12 @@ __all__ = ["Tracer"]
 aten = torch.ops.aten
 
 
+_ASKED: dict[Any, Callable[[Tensor], Sequence[int]]] = {
+    aten.size.default: Tensor.size,
+    aten.stride.default: Tensor.stride,
+}
+
+
 class Tracer(Recorder, _torch.TorchDispatchMode):
     """Decides for each op what kind it is, and lets it be recorded."""
 
@@ -32,8 +39,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
-        if func is aten.size.default:  # C++ that only knows ints; they are guarded to be these
-            return [int(n) for n in args[0].shape]
+        if func in _ASKED:  # by C++ that only knows ints; they are guarded to be these
+            return [int(n) for n in _ASKED[func](args[0])]
         kwargs = kwargs or {}
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)

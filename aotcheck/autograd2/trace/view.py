@@ -102,12 +102,10 @@ class View:
 
     @property
     def fits(self) -> bool:
-        """Whether its storage still has all its memory; True where only a guard could tell."""
-        if self.geometry.is_empty:
+        """Whether its storage still has all its memory."""
+        if self.state.lost is None and not (type(self.geometry.end) is int and type(self.state.nbytes) is int):
             return True
-        reached = self.geometry.end * self.geometry.dtype.itemsize
-        left = self.state.nbytes
-        return not (type(reached) is int and type(left) is int) or reached <= left
+        return not self.geometry.is_beyond(self.state.nbytes)
 
 
 @dataclass

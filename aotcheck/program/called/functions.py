@@ -308,9 +308,10 @@ class Module:
 
     @classmethod
     def once(cls, make, *sizes, **options):
-        key = make, sizes, tuple(options.items())
+        fixed = tuple(int(n) if isinstance(n, torch.SymInt) else n for n in sizes)  # the module outlives a trace
+        key = make, fixed, tuple(options.items())
         if key not in cls.made:
-            cls.made[key] = make(*sizes, **options)
+            cls.made[key] = make(*fixed, **options)
         return cls.made[key]
 
     @staticmethod
