@@ -5,8 +5,6 @@ while a pool starts, the worker fails before it has begun. Nobody is left to be 
 user's terminal.
 """
 
-from __future__ import annotations
-
 import sys
 from types import TracebackType
 

@@ -9,8 +9,6 @@ the test process, so a crash is xdist's to report; what was running is then in t
 ``in-flight-*.py``.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ project of a user's may have a ``strategies.py`` of its own. ``strategies:progra
 the user's module has one, and ours otherwise. ``aotcheck_strategies:programs`` always names ours.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

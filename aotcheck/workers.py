@@ -10,8 +10,6 @@ Note [Programs that fork]
     process that returns from a program ends there, at once: it writes no journal and answers no task.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import importlib

@@ -9,8 +9,6 @@ parameters, the input and the loss; *peak* the most that is alive at any moment 
 the parameters included.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import platform

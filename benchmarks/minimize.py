@@ -4,8 +4,6 @@ Run as ``python -m benchmarks.minimize RUN [RUN ...]``, each RUN a folder of ``a
 findings are drawn at random and minimized. ``--show`` prints the programs before and after, for reading.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ interleaved in one process, sample by sample, so that whatever else the machine 
 mean something, the microseconds do not.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

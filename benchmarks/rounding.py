@@ -15,8 +15,6 @@ printed, a row for each kind of kernels:
 - the largest distance in any tensor, as a share of the largest gradient in any, in the worst seed.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -5,8 +5,6 @@ ten seeds is minimized, and the signatures are counted: those of one bug should 
 measured goes to a file as it comes, so that a second run goes on where the first one was stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import threading

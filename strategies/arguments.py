@@ -1,7 +1,5 @@
 """Draw an op's arguments by kind, against the tensors there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

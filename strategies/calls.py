@@ -1,7 +1,5 @@
 """Draw further calls with another key or with the same, and keep what has a well-defined outcome."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from contextlib import suppress

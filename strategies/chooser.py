@@ -12,8 +12,6 @@ Note [No mutations]
     program again and again (two in five, measured). ``st.randoms()`` draws choices without marking them as such parts.
 """
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence

@@ -1,7 +1,5 @@
 """Arguments that an op of linear algebra, of a network or of indexing needs: made by statements before it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """Expressions for values, and the relations between shapes and dtypes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

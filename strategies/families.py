@@ -1,7 +1,5 @@
 """Draw a call's inputs: which families of tensors, how often, and what each is there for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from aotcheck.program import Inputs

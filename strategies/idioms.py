@@ -4,8 +4,6 @@ Each takes a chooser and a state, tries its statements, and keeps those that run
 with raises :class:`Impossible`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

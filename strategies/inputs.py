@@ -3,8 +3,6 @@
 Each *pattern* below adds one family of tensors that are related (or not) and says which may be passed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 

@@ -1,7 +1,5 @@
 """One op's arguments in the making: what fits each kind, among the tensors there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

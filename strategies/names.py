@@ -1,7 +1,5 @@
 """Names that a user may write in a profile: of ops, and of members of a closed set; an unknown one is an error."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 from typing import TypeVar

@@ -4,8 +4,6 @@ A plan is a *recipe*, an order of backwards that means something together (twice
 which writes and hooks are put.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

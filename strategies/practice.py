@@ -3,8 +3,6 @@
 Which of it a program has is drawn by the shares of a :class:`strategies.profile.Usage`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace

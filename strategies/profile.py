@@ -1,7 +1,5 @@
 """A profile: the sizes and shares of a stream of programs, and which features are drawn at all."""
 
-from __future__ import annotations
-
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto

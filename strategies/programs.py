@@ -1,7 +1,5 @@
 """``programs()``: whole programs, drawn one statement at a time while eager runs them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Collection
 from contextlib import suppress

@@ -3,8 +3,6 @@
 ``python -m tools.idiom_table`` makes the table (strategies/realistic.json).
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

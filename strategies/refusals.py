@@ -1,7 +1,5 @@
 """Statements that eager refuses, drawn on purpose: the compiled path must refuse them too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

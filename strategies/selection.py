@@ -1,7 +1,5 @@
 """Which ops a profile selects, and which tensors their statements may write."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Any

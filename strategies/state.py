@@ -12,8 +12,6 @@ Note [Drawing looks, and looking leaves traces]
     again. What they do then is what eager does: the body ends there, with a statement that eager refuses.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack

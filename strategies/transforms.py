@@ -1,7 +1,5 @@
 """Calls under a transform of ``torch.func``: the caller vectorizes or differentiates the function."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import zip_longest
 

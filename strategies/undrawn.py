@@ -1,7 +1,5 @@
 """Which traits no program of a profile has: no campaign aims at them or counts them as missing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from aotcheck.program.ops.registry import INSIDE, Group

@@ -5,8 +5,6 @@ Each environment is ``FOLDER/NAME``; one that is there already is left alone. uv
 environment, installs it; aotcheck itself is installed from this repository, editable.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

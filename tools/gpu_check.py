@@ -6,8 +6,6 @@ files: ``summary.md``, ``steps.jsonl``, and ``findings.tar.gz`` with logs and sc
 ``--scale`` it takes a minute. See docs/gpu.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -4,8 +4,6 @@ Run as ``python -m tools.hostile``. A file is a program of the corpus with an at
 random. An attack leaves a trap file if it ever runs. What is still a program after a random change is not run either.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

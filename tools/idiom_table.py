@@ -5,8 +5,6 @@ of the zoo and of installed libraries run eagerly. What a target calls is counte
 name; a module that the grammar has is one call. Shares are means over models, those of idioms are of models.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -7,8 +7,6 @@ lacks one is dealt with once. import-linter sees modules of the project and the 
 Run as ``python -m tools.private_names``; prints one line per finding and exits 1 if there is any.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -4,8 +4,6 @@ compiler is not asked to do.
 Run as ``python -m tools.stream [--strategy strategies:programs] [--examples 2000] [--seed 7] [--ops]``.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 from collections import Counter

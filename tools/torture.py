@@ -6,8 +6,6 @@ the end every planted finding must have been told of exactly once, as what it is
 it stops after so long, and goes on when it is run again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ the subclass, the custom op). ``aotcheck check`` looks at the subclass and at an
 nightly`` runs twice. It prints a line for each thing to be found, and exits 1 if one was not.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

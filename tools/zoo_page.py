@@ -3,8 +3,6 @@
 Run as ``python -m tools.zoo_page aotcheck.json aotcheck-libraries.json aot_eager.json aot_eager-libraries.json``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

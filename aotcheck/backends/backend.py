@@ -1,7 +1,5 @@
 """A backend: its name, its promises, and where it may differ from eager."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum

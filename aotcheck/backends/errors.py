@@ -1,7 +1,5 @@
 """Why a backend or a device cannot be used; each message is one line that says what to do."""
 
-from __future__ import annotations
-
 
 class BackendError(Exception):
     """A backend or device that was asked for cannot be used. The message is one line, meant for the user."""

@@ -1,7 +1,5 @@
 """Backends that compile from example inputs: they trace a function with one set of arguments."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

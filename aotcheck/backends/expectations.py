@@ -3,8 +3,6 @@
 The command line makes the value, ``resolve`` applies it to the backend, run.jsonl and the headers of findings have it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self

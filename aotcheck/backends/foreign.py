@@ -3,8 +3,6 @@
 If a package is missing, the error names the extra that installs it.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping

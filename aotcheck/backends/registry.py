@@ -3,8 +3,6 @@
 A backend's packages are imported when the backend is resolved, so a campaign on one backend does not load the others.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import shutil

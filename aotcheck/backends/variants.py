@@ -1,7 +1,5 @@
 """Helpers for backends that take more than one line."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

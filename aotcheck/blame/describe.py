@@ -1,7 +1,5 @@
 """A record in words: what the graph takes and gives, then one line per step."""
 
-from __future__ import annotations
-
 from aotcheck.autograd.ir.trace import Geometry
 from aotcheck.autograd.record.record import Record
 from aotcheck.autograd.record.steps import (

@@ -1,7 +1,5 @@
 """The rung of the joint graph: the gradients that the trace holds, against eager's."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 

@@ -11,8 +11,6 @@ it is a backend of ``torch.compile``, and Dynamo alone is the layer below it. If
 torch's is the next layer.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import logging

@@ -1,7 +1,5 @@
 """The rung of the partition: the forward and backward graphs against the trace that they were cut from."""
 
-from __future__ import annotations
-
 import torch
 
 from aotcheck.autograd.backward.tangents import inputs_of

@@ -1,7 +1,5 @@
 """Runs of a program, with what the ladder needs to see of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ inspected after each line. The last step that changed the wrong fact is wrong. I
 should change it is missing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

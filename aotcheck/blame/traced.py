@@ -1,7 +1,5 @@
 """The rung of the trace: the tensors of the call as the trace describes them, against eager's."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

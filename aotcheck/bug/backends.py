@@ -1,7 +1,5 @@
 """How a backend is called in a script of plain torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 __all__ = ["Called", "called"]

@@ -3,8 +3,6 @@
 The program is run eagerly meanwhile: which tensors a step of its plan is about is known only then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

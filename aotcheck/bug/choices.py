@@ -1,7 +1,5 @@
 """The ways in which a script may be written, from the one that a person would choose to the exact one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Controls: finds lines of a script without which eager and the backend agree."""
 
-from __future__ import annotations
-
 import ast
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Writes the report in Markdown that a user posts to the backend's issue tracker."""
 
-from __future__ import annotations
-
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, version

@@ -1,7 +1,5 @@
 """What the script looks at: one difference as an expression whose value eager and the backend disagree on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -1,8 +1,6 @@
 """Makes a script of plain torch that shows a program's difference: tries several ways of writing it, in processes of
 their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Names that a person would choose: ``x`` and ``y`` for parameters and for the tensors that are passed as them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count

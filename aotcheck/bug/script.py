@@ -1,7 +1,5 @@
 """One difference as a script of plain torch: the function, what a caller does with it, and what comes of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

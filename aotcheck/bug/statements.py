@@ -1,7 +1,5 @@
 """Statements in plain torch: what stands in programs for wrappers, modules and custom Functions written out."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

@@ -1,7 +1,5 @@
 """The steps of a caller's plan in plain torch: backwards, hooks, writes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """How the tensors of a call are made, in plain torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 """Whether a script shows its difference: in a worker process while ways of writing it are tried, in a fresh one at
 last."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import linecache

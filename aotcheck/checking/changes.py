@@ -1,7 +1,5 @@
 """Changes of a call's arguments, after which a backend must still do what eager does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """``aotcheck.check``: one function, every variation, eager against a backend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

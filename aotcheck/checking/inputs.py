@@ -1,7 +1,5 @@
 """Arguments described in a line: ``float32[2,3]+grad int64[4]``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 The function, its arguments and the backend are passed by name, since workers import them themselves.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Silences compilers, which log a page for each function that they fail on."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a check found: a result for each variation, and the report of all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum

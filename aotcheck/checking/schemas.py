@@ -3,8 +3,6 @@
 A compiler relies on schemas. If a schema is wrong, a difference is the op's fault, so the report names the op.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any

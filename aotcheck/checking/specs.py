@@ -1,7 +1,5 @@
 """A function and its arguments as text, for the command line and for worker processes."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A Hypothesis strategy of variations: changes of arguments combined with what a caller does, and a second call."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from aotcheck.checking.changes import CHANGES

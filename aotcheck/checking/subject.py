@@ -1,7 +1,5 @@
 """A user's function in a form that the oracle can run, with new arguments for each run."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence

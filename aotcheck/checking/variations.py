@@ -1,7 +1,5 @@
 """The variations: what a caller may do with a function's arguments, around the call, before it and after it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from aotcheck.checking.changes import CHANGES, Change

@@ -3,8 +3,6 @@
 Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can put right is one line on stderr.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """``aotcheck bug``: one failing program as a report for whoever makes the backend."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``aotcheck check``: one function of the user's own under every variation of its inputs and calls."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Keeps commands alive when standard output cannot encode a character or nobody reads it any more."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import io

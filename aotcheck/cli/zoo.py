@@ -1,7 +1,5 @@
 """``aotcheck zoo``: small programs of the kinds that people train, on one backend."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -4,8 +4,6 @@ An edit may change what a program computes: the predicate decides whether the re
 well formed (:func:`closed`).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Judges candidates in processes that may die: a crash or a hang is an outcome with a key of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

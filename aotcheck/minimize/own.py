@@ -8,8 +8,6 @@ Note [Own bugs]
     (:data:`KINDS`) show the key in the same place, the op is not the cause, and the candidate counts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ Note [Primitives]
     operands. Lazy conjugates and negatives are left out, and ``out=`` if the op is wrong without it.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

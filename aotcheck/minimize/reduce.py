@@ -1,7 +1,5 @@
 """The fixpoint of minimizing: passes run in turn until none of them finds a simpler program that still fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol

@@ -8,8 +8,6 @@ Note [Roots]
     Other kinds of differences do not count: a wrong flag of a result that is otherwise right need not be the cause.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

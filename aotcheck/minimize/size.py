@@ -1,7 +1,5 @@
 """What simpler means: a total order on programs, so that every accepted step goes down and minimizing ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum

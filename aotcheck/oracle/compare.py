@@ -1,7 +1,5 @@
 """The oracles: each is a small function that takes two observations and yields their differences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

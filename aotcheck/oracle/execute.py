@@ -1,7 +1,5 @@
 """Runs a program's calls on fresh inputs, eagerly or compiled, and observes everything after each step."""
 
-from __future__ import annotations
-
 import io
 import signal
 from collections import Counter

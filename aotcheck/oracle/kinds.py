@@ -1,7 +1,5 @@
 """The vocabulary of differences: which oracle saw what, where, and how bad it is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -3,8 +3,6 @@
 A kind is the name of its oracle, alone (``aliasing``: wherever it is seen) or with one role (``stride of output``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 

@@ -6,8 +6,6 @@ Note [Needs]
     mutation, and a cast to float64 in the middle needs float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

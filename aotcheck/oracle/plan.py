@@ -1,7 +1,5 @@
 """The calls and steps of a program that a backend can be asked for, given its promises."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

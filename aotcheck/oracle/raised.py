@@ -1,7 +1,5 @@
 """An exception as data, without the frames, which would keep tensors alive."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

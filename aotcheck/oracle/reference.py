@@ -1,7 +1,5 @@
 """Eager's run of a program, with everything that is needed to judge a backend's run by it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch

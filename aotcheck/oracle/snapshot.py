@@ -4,8 +4,6 @@ A storage or an object has the name of the first place where it is found, in an 
 program. So two runs have the same sharing iff these names are equal, and a difference says which tensors share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

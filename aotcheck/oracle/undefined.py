@@ -14,8 +14,6 @@ In inference mode a mode gets composite ops whole, and ops that it calls in turn
 it decomposes them as torch would without the mode, in the state before the mode.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Compares values: bitwise for exact programs, with the help of a float64 run for inexact ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """The verdict on one program and one backend."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The float64 version of a program, the reference for inexact programs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from aotcheck.program import (

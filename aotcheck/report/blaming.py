@@ -1,7 +1,5 @@
 """Shows the result of a ladder on one screen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """The console for reports: rich's, with this package's handling of an output that nobody reads any more."""
 
-from __future__ import annotations
-
 import errno
 import os
 

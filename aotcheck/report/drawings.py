@@ -1,7 +1,5 @@
 """Drawings for the HTML report: SVG, and one PNG, as text that goes into the page."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

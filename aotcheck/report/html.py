@@ -1,7 +1,5 @@
 """``report.html``: a run on one page that needs nothing else, from run.jsonl and the scripts beside it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Programs run here, in a process of their own each: what a report shows of them is plain data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, product

@@ -1,7 +1,5 @@
 """JUnit XML, as CI servers read it: a test for each thing that may be new."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree import ElementTree as ET
 

@@ -1,7 +1,5 @@
 """The summary of a night, for a pull request or a job's page."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

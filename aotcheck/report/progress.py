@@ -1,7 +1,5 @@
 """Progress bars with an estimate of the time left; they vanish at the end, and without a terminal there are none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta

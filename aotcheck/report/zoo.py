@@ -1,7 +1,5 @@
 """What ``aotcheck zoo`` prints: a table for people, JSON for programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter

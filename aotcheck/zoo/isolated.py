@@ -1,7 +1,5 @@
 """Judges each model in a worker process of its own: a crash or a hang is the outcome of that model alone."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError

@@ -1,7 +1,5 @@
 """Judges a model on a backend: whether its steps are eager's, and how they differ if not."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

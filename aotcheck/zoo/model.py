@@ -6,8 +6,6 @@ the rest eagerly: loss, backward, optimizer. The runner (:mod:`aotcheck.zoo.run`
 looks at everything afterwards.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

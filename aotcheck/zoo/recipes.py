@@ -1,7 +1,5 @@
 """The parts that the steps of most models share: a loss, a backward, an optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ returns are its outputs. So values, gradients, dtypes, strides, aliasing, genera
 they are for random programs.
 """
 
-from __future__ import annotations
-
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping

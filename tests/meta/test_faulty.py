@@ -37,8 +37,9 @@ def test_a_faulty_backend_is_eager_where_its_fault_is_not_met(name: str) -> None
 
 
 def test_most_are_found_soon() -> None:
-    """Half of the faults within 40 programs: fewer programs ask more of the strategy, and the test takes half as long as
-    with 75. The page docs/faulty.md says at which program each fault is found, and is written on 3,000 programs.
+    """Half of the faults within 40 programs: fewer programs ask more of the strategy, and take half as long as 75 did.
+
+    The page docs/faulty.md says at which program each fault is found, of 3,000.
     """
     found = list(search(FAULTS.values(), 1, 40))
     assert len(found) >= 0.5 * len(FAULTS), sorted(FAULTS.keys() - {f.fault.name for f in found})

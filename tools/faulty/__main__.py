@@ -1,8 +1,6 @@
 """``python -m tools.faulty [--examples 3000] [--seed 0] [--only NAME] [--write]``: how many programs to find each
 fault."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

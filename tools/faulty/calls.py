@@ -1,7 +1,5 @@
 """Faults that a later call shows: a key that leaves something out, state that calls share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

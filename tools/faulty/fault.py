@@ -1,7 +1,5 @@
 """What a fault is, the table of them, and what most of them are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Faults of torch.func, control flow, modules, optimizers and of ops with rules of their own."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from contextlib import redirect_stdout

@@ -1,7 +1,5 @@
 """Faults in backwards: the first, the second of the same graph, and higher derivatives."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import partial
 from typing import Any

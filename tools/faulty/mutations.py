@@ -1,7 +1,5 @@
 """Faults in what is left of the arguments: values, metadata, storages, and the process around them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults of single ops, seen where the function calls them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults in what is returned: aliases, geometry, flags, containers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

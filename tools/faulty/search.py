@@ -1,7 +1,5 @@
 """Fuzz every faulty backend with one stream of programs until it is found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """``python -m tools.op_coverage``: see ``make op-coverage``."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections import Counter
 from pathlib import Path

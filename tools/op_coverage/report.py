@@ -1,7 +1,5 @@
 """What docs/op_coverage.md says, and what is expected to fail."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Runs subjects in processes that may die or hang, and keeps what comes of each."""
 
-from __future__ import annotations
-
 import concurrent.futures
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

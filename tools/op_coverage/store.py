@@ -1,7 +1,5 @@
 """Results on disk, one line each, and which of them still hold."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

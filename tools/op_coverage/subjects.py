@@ -1,7 +1,5 @@
 """What is run: the samples that torch's databases of ops and modules hold, a few of each, the odd ones among them."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

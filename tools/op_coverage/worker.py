@@ -1,7 +1,5 @@
 """What runs in a process that may die: all samples of one subject on one side."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import time

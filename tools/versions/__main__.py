@@ -1,7 +1,5 @@
 """``python -m tools.versions``: see ``make versions``."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

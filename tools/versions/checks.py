@@ -4,8 +4,6 @@ A piece is a command of its own in the environment of that torch. What it printe
 was judged, what is wrong of ours, and what differs for another reason, with that reason.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """An environment for each torch, made by uv."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

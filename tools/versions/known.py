@@ -1,7 +1,5 @@
 """Which tests fail on which torch for a reason that is not ours: what known.toml says."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

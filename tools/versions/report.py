@@ -1,7 +1,5 @@
 """The table, and docs/versions.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Results on disk, a line each, with the state of the sources that each is true of."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -13,8 +13,6 @@ A header says of each backend, and of each version of torch, whether it agrees w
     expect.aot_function."2.13.0" = "differs"      # a known bug, there and in later versions until one is listed
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The bugs of a corpus, in the form that campaigns and replays need."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

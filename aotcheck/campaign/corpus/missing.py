@@ -11,8 +11,6 @@ Note [What dies alone]
     reads or writes memory that is not its own, so the difference is chance.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Note [Replay]
     expects is judged again, in another fresh process; if it differs one time and not the other, it is flaky.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

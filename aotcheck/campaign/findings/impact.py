@@ -1,7 +1,5 @@
 """The effect of a difference on a user's program, the gravest first."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from aotcheck.campaign.findings.titles import Seen

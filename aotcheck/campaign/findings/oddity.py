@@ -7,8 +7,6 @@ Note [Oddity]
     module changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from aotcheck.minimize.edit import inputs_of

@@ -15,8 +15,6 @@ Note [Causes]
     minimizing, so programs of only those ops say nothing by their ops: the cause of such a program is all of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from enum import Enum

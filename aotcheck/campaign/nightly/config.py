@@ -1,7 +1,5 @@
 """The content of ``nightly.toml``: which backends run, for how long, and with which options."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

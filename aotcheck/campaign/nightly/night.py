@@ -3,8 +3,6 @@
 The result is plain data, kept as ``nightly.json``; writers of JUnit XML, Markdown and HTML are told nothing else.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import json

@@ -9,8 +9,6 @@ Note [Remembered signatures]
     fails if a signature is NEW or has just become FLAKY. To forget a signature, delete its file.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib

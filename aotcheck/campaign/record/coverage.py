@@ -7,8 +7,6 @@ Note [Steering]
     pairs with such a trait, always the rarest, would crowd out possible ones.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Sequence
 

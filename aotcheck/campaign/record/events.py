@@ -4,8 +4,6 @@ The engine makes one stream of events. The live display, the writer of run.jsonl
 engine does not know them (the design is schemathesis's).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import Enum
 

@@ -4,8 +4,6 @@ There is one file per block and attempt, with one JSON object per line. The supe
 file while it grows, so a worker that dies loses no finished result.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The duration of a run, read off the times of its events: the same on the console, in reports and after --resume."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from aotcheck.campaign.record.events import Event, ProgramChecked, RunResumed, RunStarted

@@ -1,7 +1,5 @@
 """A campaign in figures: a consumer of events that display, summary and exit code read from."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The words that fuzz, replay and nightly share, on the console and in reports."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 __all__ = ["COMMANDS", "Status", "counted"]

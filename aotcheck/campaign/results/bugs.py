@@ -1,7 +1,5 @@
 """Reports that can be posted, for a program file and for the signatures of a run."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable, Iterator

@@ -12,8 +12,6 @@ Note [Entries]
     New entries come before known ones, since somebody must act on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

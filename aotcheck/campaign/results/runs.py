@@ -1,7 +1,5 @@
 """The result of fuzzing a backend, as data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

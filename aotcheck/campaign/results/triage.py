@@ -8,8 +8,6 @@ Note [Known bugs are not repeated]
     that no known bug explains is always minimized, if there is time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

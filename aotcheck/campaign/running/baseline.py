@@ -11,8 +11,6 @@ Note [Baselines]
     baseline refuses, or that could not run on it, is not shared. Programs that took too much memory do not run again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Divides blocks among processes that share only a folder: no block runs twice, and all have one deadline."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

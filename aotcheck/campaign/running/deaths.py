@@ -11,8 +11,6 @@ Note [Flaky deaths]
     somebody else sent the signal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A block in progress: what its worker has reported so far, and whether the worker may go on."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import time

@@ -4,8 +4,6 @@ A finding is only worth reporting if its script shows the difference. So the fir
 its result is an event like any other.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The engine: gives blocks to workers, watches them, and turns what happens into events."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """What runs inside a worker process."""
 
-from __future__ import annotations
-
 import os
 import time
 import traceback

@@ -1,7 +1,5 @@
 """What the module of a strategy says about it, in attributes: ``UNDRAWN``, ``FLOORS`` and ``INSPECT``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The programs of a block."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import warnings

@@ -1,7 +1,5 @@
 """The settings of a campaign."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A pass neither runs nor judges its candidates. :mod:`aotcheck.minimize.reduce` d
 not simpler, so a pass may propose any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from aotcheck.minimize.passes.inputs import (

@@ -1,7 +1,5 @@
 """A pass over the caller's arguments and how they are built."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace

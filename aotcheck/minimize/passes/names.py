@@ -1,7 +1,5 @@
 """A pass over names: lets statements read earlier names, and in the end makes all names canonical."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A pass over op calls: simpler ops, fewer arguments, simpler constants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A pass over what the function returns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

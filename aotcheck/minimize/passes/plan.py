@@ -1,7 +1,5 @@
 """A pass over what the caller does: calls, their steps, and whether they share inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum

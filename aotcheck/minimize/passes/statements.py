@@ -1,7 +1,5 @@
 """A pass over the body: removes statements alone, in chunks and in pairs, and removes contexts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import replace

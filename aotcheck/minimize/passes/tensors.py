@@ -1,7 +1,5 @@
 """A pass over the tensors of the inputs: plainer, smaller, of simpler dtypes and values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial

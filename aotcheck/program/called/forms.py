@@ -1,7 +1,5 @@
 """Structured forms that programs may call: transforms of torch.func, forward mode, control flow, optimizers."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -1,7 +1,5 @@
 """Custom autograd Functions that programs may call, one of each kind; modules; hooks and checkpoints inside."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

@@ -1,7 +1,5 @@
 """Objects that a caller may pass to a program's function: dataclasses that are not registered as pytrees."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How programs make tensors of wrapper subclasses, and two such classes of the suite's own."""
 
-from __future__ import annotations
-
 import torch
 from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor
 from torch.testing._internal.two_tensor import TwoTensor

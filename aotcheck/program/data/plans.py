@@ -3,8 +3,6 @@
 :func:`plan_of` and :func:`fields_of` write that form, :func:`call_of` and :func:`step_of` read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum

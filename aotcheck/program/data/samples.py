@@ -1,7 +1,5 @@
 """A few programs written by hand, to try things with before anything is drawn."""
 
-from __future__ import annotations
-
 from aotcheck.program.data.model import (
     Backward,
     Call,

@@ -1,7 +1,5 @@
 """Table entries: computation that makes fresh tensors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from aotcheck.program.ops.registry import DTypes, Group, Work, entries, entry

@@ -1,7 +1,5 @@
 """Table entries: custom autograd Functions, modules, autograd inside and the other structured forms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from aotcheck.program.called import forms, functions

@@ -10,8 +10,6 @@ Note [Parameters]
     these constants. Only strategies follow the kinds; a parsed program may have any expressions as arguments.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tensor subclasses that programs may use, each registered under a key."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Table entries: views, and ops that look like one but copy."""
 
-from __future__ import annotations
-
 from aotcheck.program.ops.registry import DTypes, Group, entry
 
 _V = Group.VIEW

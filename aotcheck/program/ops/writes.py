@@ -1,7 +1,5 @@
 """Table entries: writes in place and through ``out=``, changes of metadata and of storages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Builds a call's arguments (fresh storages, tensors on them, derived views), and performs the steps around it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

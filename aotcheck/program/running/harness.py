@@ -1,7 +1,5 @@
 """Builds the inputs of a call, and performs the steps around a call, from plain data."""
 
-from __future__ import annotations
-
 import contextlib
 
 import torch

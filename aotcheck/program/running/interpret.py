@@ -1,7 +1,5 @@
 """Runs statements one at a time in eager; an environment maps names to values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import AbstractContextManager, redirect_stdout
 from typing import Any

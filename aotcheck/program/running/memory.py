@@ -13,8 +13,6 @@ Note [Definite memory]
     which a view can expose. Which memory counts in a comparison, the oracle decides (``oracle/undefined.py``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableMapping
 from functools import lru_cache
 from typing import Any

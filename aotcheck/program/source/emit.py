@@ -6,8 +6,6 @@ A blank line stands before the inputs and before ``f``.
 :mod:`aotcheck.program.source.parse` reads the script back.
 """
 
-from __future__ import annotations
-
 import keyword
 import linecache
 import math

@@ -4,8 +4,6 @@ A corpus file may come from a stranger. Anything that is not on the whitelist is
 wrong and what to do. The size of the file, its nesting, its numbers and its names are checked first.
 """
 
-from __future__ import annotations
-
 import ast
 import stat
 import tomllib

@@ -1,7 +1,5 @@
 """Finds the traits of a program: in its source, and in a dry run of its calls in eager."""
 
-from __future__ import annotations
-
 import ctypes
 import warnings
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Features: named sets of traits that make a program worth running. Floors say how many programs must have one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Set
 from enum import Enum
 

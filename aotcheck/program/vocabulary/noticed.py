@@ -1,7 +1,5 @@
 """The traits of what a program does to storages, aliases and containers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -9,8 +9,6 @@ Two facets are not counted in pairs: what the source shows, and events that the 
 features use these two (``features.py``, named sets of traits).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum

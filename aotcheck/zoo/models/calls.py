@@ -1,7 +1,5 @@
 """What modules and functions do in Python beside computing; a size is the batch's."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Activations that are computed again in the backward; a size is the batch's."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts made word by word, with caches of keys and values; a size is that of a prompt. Nothing is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models that make data; a size is the batch's."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Message passing and recommendation; a size is that of the batch or the number of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

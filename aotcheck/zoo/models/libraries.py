@@ -4,8 +4,6 @@ Each is a line of ``libraries.toml``. A name is that of the library and of the m
 come with the extra ``aotcheck[models]`` and are imported when a model of theirs is built. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Networks over sequences; a size is the batch's or the sequence's, as the schedule says."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

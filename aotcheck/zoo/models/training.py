@@ -1,7 +1,5 @@
 """Ways to train; a size is the batch's."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

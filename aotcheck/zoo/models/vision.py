@@ -1,7 +1,5 @@
 """Networks over images; a size is the batch's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
