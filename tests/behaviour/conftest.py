@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.behaviour import harness
+from tests.behaviour import inputs
 from tests.behaviour.compilers import aotcheck
 
 
@@ -13,7 +13,7 @@ def on_device(device: str, request: pytest.FixtureRequest) -> None:
     marker = request.node.get_closest_marker("on_the_cpu")
     if device != "cpu" and marker:
         pytest.skip(*(marker.args or ["this has nothing to do with devices"]))
-    harness.set_device(device)
+    inputs.set_device(device)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import Given, Raised, attempt, attempt_later, check_session, given, leaf, plain, to_device
+from tests.behaviour.harness import Raised, attempt, attempt_later, check_session
+from tests.behaviour.inputs import Given, given, leaf, plain, to_device
 
 REASON = "higher-order op"
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, check, session
+from tests.behaviour.inputs import given, leaf, plain
 
 Broken = Callable[[Any], Any]
 

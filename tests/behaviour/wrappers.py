@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from tests.behaviour.harness import plain
+from tests.behaviour.inputs import plain
 
 
 class Tagged(torch.Tensor):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt, check, session
+from tests.behaviour.inputs import given_of, leaf, plain
 
 
 @pytest.mark.parametrize(
@@ -201,11 +202,7 @@ def test_a_tangent_that_reached_the_callers_leaf_is_shrunk_and_returned(shrink):
         x.backward(g)
         return shrink(g)
 
-    def make():
-        root = leaf(3)
-        return given(root * 2, also=[root])
-
-    check(f, make, probe=False)
+    check(f, lambda: given_of(leaf(3), lambda root: (root * 2,)), probe=False)
 
 
 @session

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch._dynamo import compiled_autograd
 
-from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, session
+from tests.behaviour.inputs import leaf, plain, to_device
 
 
 class _Two(torch.autograd.Function):

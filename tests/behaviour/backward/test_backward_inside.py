@@ -8,7 +8,8 @@ from torch import nn
 
 from tests.behaviour.backward.common import calls
 from tests.behaviour.functions import Square
-from tests.behaviour.harness import agrees, attempt_later, backward, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import seeded
 
 

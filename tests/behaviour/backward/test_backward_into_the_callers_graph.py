@@ -7,7 +7,8 @@ import torch
 
 from tests.behaviour.backward.common import calls
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, session
+from tests.behaviour.inputs import leaf, plain
 
 
 def _without_grad(change):

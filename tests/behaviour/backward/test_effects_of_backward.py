@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.backward.common import custom
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt_later, backward, check_session, one_of, session
+from tests.behaviour.inputs import leaf, plain
 
 
 class Counting(torch.autograd.Function):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session, to_device
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, session
+from tests.behaviour.inputs import leaf, plain, to_device
 
 BY_NUMBERS = {
     "times": lambda z: z * 2j,

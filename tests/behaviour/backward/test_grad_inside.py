@@ -7,18 +7,8 @@ from torch import nn
 from tests.behaviour.backward.common import calls
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import (
-    agrees,
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    check_session,
-    given,
-    leaf,
-    plain,
-    session,
-)
+from tests.behaviour.harness import agrees, attempt, attempt_later, backward, check, check_session, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import seeded
 
 

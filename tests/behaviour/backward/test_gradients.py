@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain
 
 
 def test_an_unused_input_gets_none():

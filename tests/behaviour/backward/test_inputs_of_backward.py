@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Square
-from tests.behaviour.harness import attempt_later, backward, leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, session
+from tests.behaviour.inputs import leaf, plain
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from benchmarks.memory import SUBJECTS, measure, ours, torchs
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Recorder, backward, leaf, one_of, plain
+from tests.behaviour.harness import Recorder, backward, one_of
+from tests.behaviour.inputs import leaf, plain
 
 
 def test_saved_tensors_are_freed_with_the_result():

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, leaf, session, to_device
+from tests.behaviour.harness import attempt_later, backward, session
+from tests.behaviour.inputs import leaf, to_device
 from tests.behaviour.wrappers import jagged
 
 

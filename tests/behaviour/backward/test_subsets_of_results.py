@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, session
+from tests.behaviour.harness import attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf
 
 
 @session

@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import leaf, plain, session, to_device
+from tests.behaviour.harness import session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import INF, numbers
 from tests.behaviour.wrappers import tagged
 

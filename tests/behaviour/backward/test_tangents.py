@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, leaf, plain, session
+from tests.behaviour.harness import attempt_later, session
+from tests.behaviour.inputs import leaf, plain
 
 LAYOUTS = {
     "contiguous": lambda: plain(2, 3, 4, 4),

@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, Recorder, attempt_later, backward, check, given, leaf, session
+from tests.behaviour.harness import Recorder, attempt_later, backward, check, session
+from tests.behaviour.inputs import Given, given, leaf
 from tests.behaviour.shared import INF, GivesNothing
 
 

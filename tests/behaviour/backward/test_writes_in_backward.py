@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.backward.common import custom
-from tests.behaviour.harness import attempt, attempt_later, backward, check_session, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt, attempt_later, backward, check_session, session
+from tests.behaviour.inputs import leaf, plain, to_device
 
 
 def _keep(ctx, x, b):

@@ -8,19 +8,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    Compile,
-    agrees,
-    attempt_later,
-    backward,
-    check,
-    check_session,
-    given,
-    leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import Compile, agrees, attempt_later, backward, check, check_session, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import ENTRIES, again, arguments, batches, linear, parameter_gradients, seeded, state
 
 

@@ -6,7 +6,8 @@ from torch import nn
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt_later, session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import accumulated, linear, parameter_gradients
 
 

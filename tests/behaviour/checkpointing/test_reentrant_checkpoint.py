@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import Raised, attempt_later, backward, leaf, session
+from tests.behaviour.harness import Raised, attempt_later, backward, session
+from tests.behaviour.inputs import leaf
 
 
 def checkpointed(x, y):

@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt, backward, check, differentiable, given, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt, backward, check, differentiable, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 
 HALVES = [torch.float16, torch.bfloat16]
 

@@ -4,19 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import (
-    agrees,
-    attempt,
-    backward,
-    check,
-    check_session,
-    given,
-    leaf,
-    plain,
-    session,
-    through_dynamo,
-    to_device,
-)
+from tests.behaviour.harness import agrees, attempt, backward, check, check_session, session, through_dynamo
+from tests.behaviour.inputs import given, leaf, plain, to_device
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -11,7 +11,8 @@ import torch
 
 from aotcheck import _torch
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import Raised, attempt, check, given, leaf, plain, session, through_dynamo, to_device
+from tests.behaviour.harness import Raised, attempt, check, session, through_dynamo
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import AROUND, ENTRIES, mlp, seeded
 
 

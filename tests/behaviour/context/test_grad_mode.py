@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import AROUND
 
 

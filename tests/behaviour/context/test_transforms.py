@@ -9,7 +9,8 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacrev, vjp, vmap
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, backward, check, given, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import agrees, backward, check, session, through_dynamo
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import integers
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.behaviour.harness import plain
+from tests.behaviour.inputs import plain
 
 
 class Saving(torch.autograd.Function):

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session, through_dynamo, to_device
+from tests.behaviour.harness import attempt_later, check_session, session, through_dynamo
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import linear, parameter_gradients, seeded
 
 

@@ -8,7 +8,8 @@ import torch
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, leaf, session, to_device
+from tests.behaviour.harness import attempt_later, session
+from tests.behaviour.inputs import leaf, to_device
 from tests.behaviour.shared import accumulated, again, linear, parameter_gradients
 from tests.behaviour.wrappers import nested, two
 

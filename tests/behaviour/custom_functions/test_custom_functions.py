@@ -8,19 +8,8 @@ import torch
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.custom_functions.common import Saving
 from tests.behaviour.functions import Doubled, Flat, Halves, Same
-from tests.behaviour.harness import (
-    Given,
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    given,
-    leaf,
-    one_of,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import attempt, attempt_later, backward, check, one_of, session
+from tests.behaviour.inputs import given, given_of, leaf, plain, to_device
 from tests.behaviour.shared import INPUTS
 
 make = one_of(INPUTS)
@@ -104,11 +93,7 @@ class Dirty(torch.autograd.Function):
 
 
 def test_one_output_is_marked_dirty_and_another_is_fresh():
-    def make() -> Given:
-        root = leaf(3)
-        return given(root * 1, leaf(3, seed=1), also=[root])
-
-    check(lambda x, y: (*Dirty.apply(x, y), x), make)
+    check(lambda x, y: (*Dirty.apply(x, y), x), lambda: given_of(leaf(3), lambda root: (root * 1, leaf(3, seed=1))))
     check(lambda x, y: (*Dirty.apply(x, y), x), lambda: given(plain(3), leaf(3, seed=1)))
 
 

@@ -7,7 +7,8 @@ import torch
 
 from tests.behaviour.custom_functions.common import Saving
 from tests.behaviour.functions import Once
-from tests.behaviour.harness import attempt, attempt_later, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, session
+from tests.behaviour.inputs import leaf, plain
 
 
 @session

@@ -15,7 +15,8 @@ from tests.behaviour.custom_functions.common import (
     _MindsWhichAreThere,
     _TakesSigns,
 )
-from tests.behaviour.harness import check_session, leaf
+from tests.behaviour.harness import check_session
+from tests.behaviour.inputs import leaf
 from tests.behaviour.wrappers import TwoTensor
 
 

@@ -15,7 +15,8 @@ from tests.behaviour.custom_functions.common import (
     _sum,
     _TakesSigns,
 )
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt_later, check_session, session
+from tests.behaviour.inputs import leaf, plain, to_device
 
 
 class _ScalesDown(torch.autograd.Function):

@@ -4,17 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import (
-    Raised,
-    attempt,
-    attempt_later,
-    check,
-    leaf,
-    non_leaf,
-    plain,
-    session,
-    through_dynamo,
-)
+from tests.behaviour.harness import Raised, attempt, attempt_later, check, session, through_dynamo
+from tests.behaviour.inputs import leaf, non_leaf, plain
 
 
 @pytest.mark.parametrize("written", ["base", "view"])

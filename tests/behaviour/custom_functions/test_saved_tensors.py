@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check_session, session
+from tests.behaviour.inputs import leaf, plain
 
 
 class AsksInVain(torch.autograd.Function):

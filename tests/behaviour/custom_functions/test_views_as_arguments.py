@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import Given, agrees, attempt, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, attempt_later, backward, check, session
+from tests.behaviour.inputs import Given, given, leaf, plain
 from tests.behaviour.shared import of_non_leaf
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, attempt_later, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain
 
 _NAMESPACE = "aotcheck_behaviour"
 

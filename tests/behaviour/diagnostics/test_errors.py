@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, attempt, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain
 
 
 def _contexts(function: Any) -> list[str]:

@@ -7,7 +7,8 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Doubled
-from tests.behaviour.harness import Raised, attempt_later, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later
+from tests.behaviour.inputs import leaf, plain
 
 FUNCTIONS = {
     "writes": lambda x: x.mul_(2),

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import leaf, plain, session
+from tests.behaviour.harness import session
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import INF, numbers
 
 PARTS = {

@@ -11,7 +11,8 @@ from torch.autograd import grad
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.functions import Square
-from tests.behaviour.harness import attempt_later, leaf, plain, session
+from tests.behaviour.harness import attempt_later, session
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import gradients
 
 

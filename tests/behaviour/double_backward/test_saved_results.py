@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import attempt_later, one_of, session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import OF_THEMSELVES
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, check_session, plain, session
+from tests.behaviour.harness import attempt_later, check_session, session
+from tests.behaviour.inputs import plain
 
 
 def _function(body):

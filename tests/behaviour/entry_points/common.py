@@ -2,7 +2,7 @@
 
 from collections import OrderedDict, defaultdict
 
-from tests.behaviour.harness import plain
+from tests.behaviour.inputs import plain
 
 
 class Places:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import attempt, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import Item
 
 

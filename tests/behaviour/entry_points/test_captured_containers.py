@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from tests.behaviour.entry_points.common import Places
-from tests.behaviour.harness import attempt, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import _Object, _only_appended_to, _other, _Slots
 
 

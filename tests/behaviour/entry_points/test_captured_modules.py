@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import backward, leaf, plain, session
+from tests.behaviour.harness import backward, session
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import seeded
 
 

@@ -11,7 +11,8 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.entry_points.common import Holder, Places
-from tests.behaviour.harness import attempt, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt, session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import Cache, _Object
 
 

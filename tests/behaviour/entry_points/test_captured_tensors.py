@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.entry_points.common import Holder
-from tests.behaviour.harness import backward, check_session, leaf, plain, session
+from tests.behaviour.harness import backward, check_session, session
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import _Object, _other
 
 

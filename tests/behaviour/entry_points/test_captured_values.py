@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.entry_points.common import Holder, _Settings
-from tests.behaviour.harness import attempt, check_session, leaf, plain, session
+from tests.behaviour.harness import attempt, check_session, session
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import _Object
 
 

@@ -5,7 +5,8 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 
 
 @agrees(lambda: given({"x": leaf(3)}))

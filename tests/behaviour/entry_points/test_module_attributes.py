@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.behaviour.entry_points.common import _Settings
-from tests.behaviour.harness import leaf, plain, session, through_dynamo, to_device
+from tests.behaviour.harness import session, through_dynamo
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import _Counting, _Named, _net, _Object, _other, batches, integers, seeded, state
 
 

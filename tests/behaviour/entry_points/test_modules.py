@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Recorder, backward, leaf, plain, session, through_dynamo, to_device
+from tests.behaviour.harness import Recorder, backward, session, through_dynamo
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import integers, mlp, seeded, through
 
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import leaf, plain, session
+from tests.behaviour.harness import session
+from tests.behaviour.inputs import leaf, plain
 
 
 @dataclasses.dataclass

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt, session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import Item, seeded, state
 
 

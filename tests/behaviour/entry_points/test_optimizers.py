@@ -10,7 +10,8 @@ from torch import nn
 from torch.optim import swa_utils
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, attempt, check_session, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt, check_session, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import _places, batches, seeded, state
 
 

@@ -7,19 +7,8 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.entry_points.common import write_first
-from tests.behaviour.harness import (
-    Given,
-    Recorder,
-    backward,
-    check,
-    check_session,
-    given,
-    leaf,
-    plain,
-    session,
-    through_dynamo,
-    to_device,
-)
+from tests.behaviour.harness import Recorder, backward, check, check_session, session, through_dynamo
+from tests.behaviour.inputs import Given, given, leaf, plain, to_device
 from tests.behaviour.shared import mlp
 
 

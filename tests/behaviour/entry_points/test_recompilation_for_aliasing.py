@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.entry_points.common import write_first
-from tests.behaviour.harness import Given, check, given, leaf, one_of, plain, session, through_dynamo
+from tests.behaviour.harness import check, one_of, session, through_dynamo
+from tests.behaviour.inputs import Given, given, leaf, plain
 
 
 @pytest.fixture(params=[None, through_dynamo], ids=["aot_function", "torch.compile"])

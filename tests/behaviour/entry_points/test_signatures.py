@@ -11,7 +11,8 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check, given, leaf, plain, session
+from tests.behaviour.harness import backward, check, session
+from tests.behaviour.inputs import given, leaf, plain
 
 COMPILING = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")
 

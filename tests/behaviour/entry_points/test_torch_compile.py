@@ -12,7 +12,8 @@ from torch import nn
 
 from aotcheck.autograd import dynamo
 from tests.behaviour.compilers import aotcheck, backend
-from tests.behaviour.harness import Recorder, attempt_later, check, given, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import Recorder, attempt_later, check, session, through_dynamo
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import REASON
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.behaviour.harness import Compile, backward, check_session, leaf, plain, session, through_dynamo, to_device
+from tests.behaviour.harness import Compile, backward, check_session, session, through_dynamo
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import batches, mlp, seeded, state
 
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import leaf, plain, session, to_device
+from tests.behaviour.harness import session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import _Object, _other, seeded
 
 

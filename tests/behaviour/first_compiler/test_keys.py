@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check_session, leaf, plain, session
+from tests.behaviour.harness import attempt, check_session, session
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import Item, _Named, _places, seeded
 
 

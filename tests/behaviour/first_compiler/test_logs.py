@@ -8,7 +8,8 @@ from torch import nn
 from torch.autograd import Function
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, leaf, plain, session, to_device
+from tests.behaviour.harness import backward, session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import KEPT, _only_appended_to, again, integers, seeded, through
 
 

@@ -9,7 +9,8 @@ import threading
 import pytest
 import torch
 
-from tests.behaviour.harness import leaf, session
+from tests.behaviour.harness import session
+from tests.behaviour.inputs import leaf
 
 
 @pytest.mark.xfail(

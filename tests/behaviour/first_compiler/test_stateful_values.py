@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, check_session, plain, session, to_device
+from tests.behaviour.harness import attempt, check_session, session
+from tests.behaviour.inputs import plain, to_device
 
 
 @session

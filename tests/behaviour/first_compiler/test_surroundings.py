@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check_session, leaf, plain, session, to_device
+from tests.behaviour.harness import backward, check_session, session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import _Counting, _Object, _Slots
 
 

@@ -8,7 +8,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.utils import parametrize
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import plain, session
+from tests.behaviour.harness import session
+from tests.behaviour.inputs import plain
 from tests.behaviour.shared import integers
 
 

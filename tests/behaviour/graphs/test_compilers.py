@@ -8,19 +8,8 @@ from torch import nn
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.graphs.common import aten, names, needless_copy, outputs
-from tests.behaviour.harness import (
-    Recorder,
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    check_session,
-    given,
-    leaf,
-    plain,
-    session,
-    write,
-)
+from tests.behaviour.harness import Recorder, attempt, attempt_later, backward, check, check_session, session, write
+from tests.behaviour.inputs import given, leaf, plain
 
 
 def test_decompositions_apply_to_both_directions():

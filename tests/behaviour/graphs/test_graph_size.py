@@ -10,7 +10,8 @@ import torch
 
 from tests.behaviour.alias_free import ORDINARY, Ordinary
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, check, differentiable, given
+from tests.behaviour.harness import backward, check, differentiable
+from tests.behaviour.inputs import given
 
 
 def graphs(compile: Callable[..., Any], ordinary: Ordinary, device: str) -> dict[str, Counter[str]]:

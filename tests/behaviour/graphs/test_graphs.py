@@ -5,7 +5,8 @@ import torch
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.graphs.common import names, ops, outputs
-from tests.behaviour.harness import Recorder, backward, given, leaf, plain
+from tests.behaviour.harness import Recorder, backward
+from tests.behaviour.inputs import given, leaf, plain
 
 
 def compiled(function, make, *, run_backward: bool = True) -> Recorder:

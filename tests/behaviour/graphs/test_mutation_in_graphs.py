@@ -5,7 +5,8 @@ from torch import nn
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.graphs.common import aten, needless_copy, ops, outputs
-from tests.behaviour.harness import Recorder, check, given, plain
+from tests.behaviour.harness import Recorder, check
+from tests.behaviour.inputs import given, plain
 
 
 @pytest.mark.parametrize("table", ["ours", "torch's"])

@@ -9,7 +9,8 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, check, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import agrees, check, through_dynamo
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import REASON
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check_session, leaf
+from tests.behaviour.harness import attempt_later, backward, check_session
+from tests.behaviour.inputs import leaf
 
 
 def test_anomaly_mode_around_call_and_backward():

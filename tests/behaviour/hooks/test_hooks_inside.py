@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, attempt_later, backward, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import agrees, attempt_later, backward, check, one_of, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import PLACES
 
 

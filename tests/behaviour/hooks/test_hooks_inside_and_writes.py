@@ -4,18 +4,9 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    Raised,
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    differentiable,
-    given,
-    leaf,
-    session,
-)
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, differentiable, session
 from tests.behaviour.hooks.common import _used_before
+from tests.behaviour.inputs import given, leaf
 
 
 def test_retain_grad_before_an_in_place_reshape_is_refused():

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check_session, leaf, session
+from tests.behaviour.harness import attempt, attempt_later, check_session, session
 from tests.behaviour.hooks.common import _grad
+from tests.behaviour.inputs import leaf
 
 
 def _over_a_hook_for_after_accumulation():

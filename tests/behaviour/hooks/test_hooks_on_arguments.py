@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, backward, cotangent, session
+from tests.behaviour.inputs import leaf, plain
 
 
 @session

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import backward, leaf, one_of, session
+from tests.behaviour.harness import backward, one_of, session
+from tests.behaviour.inputs import leaf
 from tests.behaviour.shared import KINDS_OF_VIEWS
 
 view = one_of(KINDS_OF_VIEWS)

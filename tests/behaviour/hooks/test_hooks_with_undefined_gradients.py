@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 from tests.behaviour.shared import GivesNothing
 
 

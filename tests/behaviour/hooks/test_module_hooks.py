@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import backward, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import backward, one_of, session
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, ReturnsFeatures, Square
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import KEPT, _net, again, integers, linear, parameter_gradients
 
 

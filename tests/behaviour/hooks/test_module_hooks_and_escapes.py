@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import attempt_later, backward, leaf, one_of, session
+from tests.behaviour.harness import attempt_later, backward, one_of, session
 from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, Square
+from tests.behaviour.inputs import leaf
 from tests.behaviour.shared import integers
 
 

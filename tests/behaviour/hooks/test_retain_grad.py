@@ -4,19 +4,9 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import (
-    Raised,
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    given,
-    leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, backward, session
 from tests.behaviour.hooks.common import _grad
+from tests.behaviour.inputs import given_of, leaf, plain, to_device
 from tests.behaviour.shared import asserted
 
 
@@ -299,16 +289,10 @@ def test_retain_grad_before_between_and_after_in_place_reshapes(compile, f, give
         yield attempt_later(lambda results=results: backward(results)), [t.grad for t in (root, x, *results)]
 
 
-def test_retain_grad_of_a_custom_view_before_a_write_without_derivative():
-    def f(x):
-        x.retain_grad()
-        x.logical_not_()
-
-    def make():
-        base = leaf(3)
-        return given(Same.apply(base), also=[base])
-
-    check(f, make)
+@agrees(lambda: given_of(leaf(3), lambda base: (Same.apply(base),)))
+def test_retain_grad_of_a_custom_view_before_a_write_without_derivative(x):
+    x.retain_grad()
+    x.logical_not_()
 
 
 @pytest.mark.parametrize("beside", [False, True])

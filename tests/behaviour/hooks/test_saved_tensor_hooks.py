@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt_later, backward, check, given, leaf, session
+from tests.behaviour.harness import agrees, attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf
 from tests.behaviour.shared import arguments
 
 

@@ -1,6 +1,6 @@
 """What several tests of input_aliasing use."""
 
-from tests.behaviour.harness import Given, given, leaf, plain
+from tests.behaviour.inputs import Given, given, leaf, plain
 
 
 def _read(x, y):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, agrees, attempt_later, backward, check, given, leaf, plain, session, write
+from tests.behaviour.harness import agrees, attempt_later, backward, check, session, write
+from tests.behaviour.inputs import Given, given, leaf, plain
 from tests.behaviour.shared import quietly
 
 LAZY = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.behaviour.harness import Given, check, given, leaf, plain
+from tests.behaviour.harness import check
+from tests.behaviour.inputs import Given, given, leaf, plain
 
 
 def test_the_same_tensor_three_times_and_a_view_of_it():

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, given, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import attempt_later, check, one_of, session
 from tests.behaviour.input_aliasing.common import BODIES, _double_first, _return_aliases, _write_both, _write_second
+from tests.behaviour.inputs import Given, given, given_of, leaf, plain, to_device
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float64, torch.int16, torch.uint8, torch.complex64], ids=str)
@@ -19,11 +20,7 @@ def test_a_tensor_and_its_view_of_another_dtype(reading, dtype: torch.dtype):
 
 
 def test_a_view_and_a_view_of_another_dtype_overlap():
-    def make() -> Given:
-        base = plain(8).abs()
-        return given(base[:4], base[2:].view(torch.int32), also=[base])
-
-    check(_write_both, make)
+    check(_write_both, lambda: given_of(plain(8).abs(), lambda base: (base[:4], base[2:].view(torch.int32))))
 
 
 body = one_of(BODIES)

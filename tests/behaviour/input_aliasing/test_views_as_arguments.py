@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, session
 from tests.behaviour.input_aliasing.common import of_leaf
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 from tests.behaviour.shared import grad, written_at_once
 
 

@@ -5,7 +5,8 @@ import functools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt_later, check, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import (
     _transposed_under_no_grad,
     moves_and_writes,

@@ -1,6 +1,6 @@
 """What several tests of input_mutation use."""
 
-from tests.behaviour.harness import given, plain
+from tests.behaviour.inputs import given, plain
 
 RESHAPES = {
     "t_": lambda y: y.t_(),

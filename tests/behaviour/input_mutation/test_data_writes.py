@@ -5,19 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    Given,
-    agrees,
-    attempt,
-    backward,
-    check,
-    given,
-    leaf,
-    non_leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import agrees, attempt, backward, check, session
+from tests.behaviour.inputs import Given, given, leaf, non_leaf, plain, to_device
 
 _FACTORIES = {
     "arange": lambda x: torch.arange(3, out=x),

@@ -4,19 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    Given,
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    given,
-    leaf,
-    non_leaf,
-    plain,
-    refuses,
-    session,
-)
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, refuses, session
+from tests.behaviour.inputs import Given, given, given_of, leaf, non_leaf, plain
 from tests.behaviour.shared import MAKERS, VIEWS, _non_leaf
 from tests.behaviour.wrappers import two
 
@@ -35,16 +24,10 @@ def test_an_argument_detached_twice_around_a_leaf_is_refused_and_untouched():
     assert not x.is_leaf
 
 
-def test_an_input_detached_in_place():
-    def f(x, y):
-        x.detach_()
-        return x * y
-
-    def make() -> Given:
-        root = leaf(3)
-        return given(root * 2, leaf(3, seed=1), also=[root])
-
-    check(f, make)
+@agrees(lambda: given_of(leaf(3), lambda root: (root * 2, leaf(3, seed=1))))
+def test_an_input_detached_in_place(x, y):
+    x.detach_()
+    return x * y
 
 
 def _cut(h, w):
@@ -190,17 +173,9 @@ def test_detach_in_place_and_a_write_after_it():
         x.mul_(w)
         return x * 2
 
-    def make() -> Given:
-        root = leaf(4)
-        return given(root * 1, plain(4, seed=1), also=[root])
+    check(f, lambda: given_of(leaf(4), lambda root: (root * 1, plain(4, seed=1))))
 
-    check(f, make)
-
-    def with_grad() -> Given:
-        root = leaf(4)
-        return given(root * 1, leaf(4, seed=1), also=[root])
-
-    check(f, with_grad)
+    check(f, lambda: given_of(leaf(4), lambda root: (root * 1, leaf(4, seed=1))))
 
 
 @agrees(lambda: non_leaf(4))

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, agrees, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, session
+from tests.behaviour.inputs import given, given_of, leaf, plain
 from tests.behaviour.shared import written_at_once
 
 
@@ -141,29 +142,17 @@ def test_foreach_over_overlapping_views(grad: bool):
 
 
 @written_at_once
-def test_foreach_over_inputs_that_overlap():
-    def f(x, y):
-        torch._foreach_add_([x, y], 1)
-        torch._foreach_mul_([x, y], [y, x])
-        return x + y
-
-    def make() -> Given:
-        base = plain(6)
-        return given(base[:4], base[2:], also=[base])
-
-    check(f, make)
+@agrees(lambda: given_of(plain(6), lambda base: (base[:4], base[2:])))
+def test_foreach_over_inputs_that_overlap(x, y):
+    torch._foreach_add_([x, y], 1)
+    torch._foreach_mul_([x, y], [y, x])
+    return x + y
 
 
-def test_foreach_over_views_of_a_base_that_requires_grad():
-    def f(x, w):
-        torch._foreach_mul_([x[:2], x[2:]], [w, w])
-        return x * 2
-
-    def make() -> Given:
-        root = leaf(4)
-        return given(root * 1, leaf(2, seed=1), also=[root])
-
-    check(f, make)
+@agrees(lambda: given_of(leaf(4), lambda root: (root * 1, leaf(2, seed=1))))
+def test_foreach_over_views_of_a_base_that_requires_grad(x, w):
+    torch._foreach_mul_([x[:2], x[2:]], [w, w])
+    return x * 2
 
 
 @written_at_once

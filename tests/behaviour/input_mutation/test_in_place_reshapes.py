@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, agrees, check, given, leaf, non_leaf, one_of, plain
+from tests.behaviour.harness import agrees, check, one_of
+from tests.behaviour.inputs import Given, given, leaf, non_leaf, plain
 from tests.behaviour.shared import CHANGES
 
 change = one_of(CHANGES)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same, View
-from tests.behaviour.harness import Given, agrees, attempt_later, check, given, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt_later, check, one_of, session
+from tests.behaviour.inputs import Given, given, leaf, plain, to_device
 from tests.behaviour.shared import CHANGES
 
 

@@ -3,18 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    agrees,
-    attempt_later,
-    backward,
-    check,
-    given,
-    leaf,
-    non_leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import agrees, attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, non_leaf, plain, to_device
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["before", "before and after"])

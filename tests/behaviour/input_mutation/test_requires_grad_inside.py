@@ -4,21 +4,9 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Same
-from tests.behaviour.harness import (
-    Given,
-    Raised,
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    given,
-    leaf,
-    non_leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, check, session
 from tests.behaviour.input_mutation.common import leaf_that_is_a_view
+from tests.behaviour.inputs import given, given_of, leaf, non_leaf, plain, to_device
 from tests.behaviour.shared import GRAD_MODES, VIEWS, leafness
 
 
@@ -80,16 +68,10 @@ def test_requires_grad_under_no_grad(x):
     return y, x * 3
 
 
-def test_requires_grad_of_one_of_two_aliases():
-    def f(x, y):
-        x.requires_grad_()
-        return x * 2, y * 3
-
-    def make() -> Given:
-        base = plain(6)
-        return given(base[:4], base[2:], also=[base])
-
-    check(f, make)
+@agrees(lambda: given_of(plain(6), lambda base: (base[:4], base[2:])))
+def test_requires_grad_of_one_of_two_aliases(x, y):
+    x.requires_grad_()
+    return x * 2, y * 3
 
 
 def test_a_leaf_stops_requiring_grad_after_its_view_was_read_behind_a_write():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, backward, leaf, plain, session, write
+from tests.behaviour.harness import attempt_later, backward, session, write
+from tests.behaviour.inputs import leaf, plain
 
 
 @pytest.mark.parametrize("write", [torch.sigmoid_, torch.relu_, torch.Tensor.exp_], ids=["sigmoid", "relu", "exp"])

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, session
+from tests.behaviour.inputs import given, leaf, plain
 
 
 @agrees(lambda: given(plain(3), leaf(3, seed=1)))

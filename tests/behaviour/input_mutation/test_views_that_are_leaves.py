@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, agrees, attempt_later, check, check_session, given, leaf, plain, session
+from tests.behaviour.harness import Raised, agrees, attempt_later, check, check_session, session
+from tests.behaviour.inputs import given, leaf, plain
 
 
 @pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])

@@ -3,23 +3,18 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, given, leaf, non_leaf, one_of, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, one_of, session
 from tests.behaviour.input_mutation.common import RESHAPES
+from tests.behaviour.inputs import given, given_of, leaf, non_leaf, plain
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.wrappers import two
 
 
-def test_a_view_reshaped_in_place_after_a_copy_of_a_leaf_into_it():
-    def f(x, y):
-        x.copy_(y)
-        x.t_()
-        return x * 2
-
-    def make():
-        base = plain(3, 2)
-        return given(base.t(), leaf(2, 3), also=[base])
-
-    check(f, make)
+@agrees(lambda: given_of(plain(3, 2), lambda base: (base.t(), leaf(2, 3))))
+def test_a_view_reshaped_in_place_after_a_copy_of_a_leaf_into_it(x, y):
+    x.copy_(y)
+    x.t_()
+    return x * 2
 
 
 def test_a_view_unsqueezed_in_place_is_written_along_the_new_dimension():

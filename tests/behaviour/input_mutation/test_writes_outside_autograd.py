@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt, attempt_later, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, session
 from tests.behaviour.input_mutation.common import leaf_that_is_a_view
+from tests.behaviour.inputs import given, given_of, leaf, non_leaf, plain
 from tests.behaviour.shared import VIEWS
 
 
@@ -176,11 +177,7 @@ def test_a_view_of_a_leaf_written_under_no_grad_and_saved(dtype: torch.dtype, sh
             x.zero_()
         return x * x
 
-    def inputs():
-        a = leaf(*shape, dtype=dtype)
-        return given(a.unsqueeze(0), also=[a])
-
-    check(f, inputs)
+    check(f, lambda: given_of(leaf(*shape, dtype=dtype), lambda a: (a.unsqueeze(0),)))
 
 
 @pytest.mark.parametrize("used", [False, True])

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, agrees, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, session
+from tests.behaviour.inputs import Given, given, given_of, leaf, plain
 from tests.behaviour.shared import grad, written_at_once
 
 
@@ -20,16 +21,10 @@ def test_an_input_written_through_a_chain_of_views(x):
     return x * 2
 
 
-def test_a_non_leaf_written_through_a_view():
-    def f(x):
-        x[:2].mul_(3)
-        return x.sin().sum() * 0 + x.sum()
-
-    def make() -> Given:
-        root = leaf(4)
-        return given(root.clone(), also=[root])
-
-    check(f, make)
+@agrees(lambda: given_of(leaf(4), lambda root: (root.clone(),)))
+def test_a_non_leaf_written_through_a_view(x):
+    x[:2].mul_(3)
+    return x.sin().sum() * 0 + x.sum()
 
 
 def test_a_write_to_a_view_of_a_leaf_that_requires_grad_is_eagers_error():
@@ -92,25 +87,13 @@ def test_a_write_to_an_expanded_input_succeeds_or_fails_as_in_eager(write):
         write(x)
         return x * 2
 
-    def make() -> Given:
-        base = plain(3)
-        return given(base.expand(4, 3), also=[base])
+    check(f, lambda: given_of(plain(3), lambda base: (base.expand(4, 3),)))
 
-    check(f, make)
-
-    def column() -> Given:
-        base = plain(3, 1)
-        return given(base.expand(3, 4), also=[base])
-
-    check(f, column)
+    check(f, lambda: given_of(plain(3, 1), lambda base: (base.expand(3, 4),)))
 
 
 def test_an_expanded_input_is_read_and_differentiated():
-    def make() -> Given:
-        root = leaf(3)
-        return given(root.expand(4, 3), also=[root])
-
-    check(lambda x: (x * x, x.sum(0)), make)
+    check(lambda x: (x * x, x.sum(0)), lambda: given_of(leaf(3), lambda root: (root.expand(4, 3),)))
 
 
 def test_a_row_of_an_expanded_non_leaf_is_written():

@@ -5,7 +5,8 @@ import functools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import Raised, attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import gradients
 from tests.behaviour.wrappers import nested, two
 

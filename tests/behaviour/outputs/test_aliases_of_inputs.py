@@ -1,6 +1,7 @@
 """Views of inputs returned."""
 
-from tests.behaviour.harness import check, given, leaf, non_leaf, one_of, plain, session
+from tests.behaviour.harness import check, one_of, session
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 

@@ -4,19 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    agrees,
-    attempt_later,
-    backward,
-    check,
-    check_session,
-    given,
-    leaf,
-    one_of,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import agrees, attempt_later, backward, check, check_session, one_of, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 

@@ -7,19 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.behaviour.harness import (
-    Raised,
-    agrees,
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    given,
-    leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 
 
 @pytest.mark.parametrize("classes", [3, 5])

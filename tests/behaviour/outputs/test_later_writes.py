@@ -3,18 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    Raised,
-    attempt_later,
-    backward,
-    differentiable,
-    leaf,
-    one_of,
-    plain,
-    session,
-    to_device,
-    write,
-)
+from tests.behaviour.harness import Raised, attempt_later, backward, differentiable, one_of, session, write
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import GRAD_MODES, KINDS_OF_VIEWS, leafness, quietly
 
 

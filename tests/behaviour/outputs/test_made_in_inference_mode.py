@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt, attempt_later, check, given, leaf, non_leaf, plain, session, write
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, session, write
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 
 
 @pytest.mark.parametrize("made", [lambda x: x * 2, torch.ones_like, lambda x: x[:1]])

@@ -5,18 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    given,
-    leaf,
-    one_of,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, one_of, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.outputs.common import check_views
 from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 

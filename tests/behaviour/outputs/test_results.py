@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import Raised, attempt, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import non_leaf
 
 

@@ -5,7 +5,8 @@ import contextlib
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, check, given, leaf, plain, session, write
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, check, session, write
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import MODES
 from tests.behaviour.wrappers import two
 

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, backward, check, check_session, generator, given, leaf, plain, session
+from tests.behaviour.harness import agrees, backward, check, check_session, session
+from tests.behaviour.inputs import generator, given, leaf, plain
 from tests.behaviour.random.common import generator_states, other_devices, set_generator_states
 
 

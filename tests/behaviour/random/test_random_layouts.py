@@ -8,7 +8,8 @@ from torch.nn import functional as F
 from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ops import layouts
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check, check_session, given, leaf, plain, session, through_dynamo
+from tests.behaviour.harness import check, check_session, session, through_dynamo
+from tests.behaviour.inputs import given, leaf, plain
 
 
 @session

@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import agrees, backward, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.random.common import generator_states, other_devices, set_generator_states
 from tests.behaviour.shared import AROUND, ENTRIES
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.behaviour.harness import plain
+from tests.behaviour.inputs import plain
 
 
 def holey(*shape, dtype=torch.float32):

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import distributions, nn
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, backward, check, given, leaf, plain, session
+from tests.behaviour.harness import attempt, backward, check, session
+from tests.behaviour.inputs import given, leaf, plain
 
 _ELEMENTS = {
     "apply_": lambda x: x.apply_(lambda a: a + 1),

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt, one_of, session
+from tests.behaviour.inputs import leaf, plain
 
 
 def test_an_escaped_replica_can_be_printed_and_its_use_is_refused():

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import agrees, attempt, attempt_later, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.refusals.common import LAYOUTS, holey, holey_leaf, integers
 
 ON_ONE = {

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt_later, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.refusals.common import LAYOUTS, holey, holey_leaf, integers
 
 

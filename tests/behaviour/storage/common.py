@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, Raised, attempt, attempt_later, cotangent, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, cotangent
+from tests.behaviour.inputs import Given, given, leaf, plain
 
 
 def _quietly(act):

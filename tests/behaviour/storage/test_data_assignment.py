@@ -5,7 +5,8 @@ import contextlib
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, non_leaf, plain, session, through_dynamo
+from tests.behaviour.harness import agrees, attempt_later, check, session, through_dynamo
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 from tests.behaviour.storage.common import _two_non_leaves, _views
 
 

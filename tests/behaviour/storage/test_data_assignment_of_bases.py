@@ -3,20 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    Raised,
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    check_session,
-    given,
-    leaf,
-    non_leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, check, check_session, session
+from tests.behaviour.inputs import given, leaf, non_leaf, plain, to_device
 from tests.behaviour.storage.common import ARGUMENTS, MOVES, VIEW_PARAMS, other, session_of
 
 

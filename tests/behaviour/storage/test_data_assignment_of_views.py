@@ -4,19 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    check_session,
-    given,
-    leaf,
-    one_of,
-    plain,
-    refuses,
-    session,
-)
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, check_session, one_of, refuses, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import KINDS_OF_VIEWS
 from tests.behaviour.storage.common import ARGUMENTS, MOVES, NO_LEAVES, VIEW_PARAMS, other, session_of
 

@@ -3,19 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    Raised,
-    attempt,
-    attempt_later,
-    check,
-    given,
-    leaf,
-    one_of,
-    plain,
-    session,
-    through_dynamo,
-    write,
-)
+from tests.behaviour.harness import Raised, attempt, attempt_later, check, one_of, session, through_dynamo, write
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import view_of_leaf, view_of_non_leaf
 from tests.behaviour.storage.common import DATA, PLAIN_AND_LEAVES
 

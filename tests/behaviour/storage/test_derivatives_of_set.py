@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, given, leaf, non_leaf, one_of, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, one_of, session
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 from tests.behaviour.shared import MAKERS, _non_leaf
 from tests.behaviour.storage.common import SETS
 

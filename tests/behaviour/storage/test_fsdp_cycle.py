@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, backward, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt_later, backward, check, one_of, session
+from tests.behaviour.inputs import Given, given, leaf, plain
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
 

@@ -3,18 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    Given,
-    attempt,
-    attempt_later,
-    check,
-    check_session,
-    given,
-    leaf,
-    one_of,
-    plain,
-    session,
-)
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, one_of, session
+from tests.behaviour.inputs import Given, given, leaf, plain
 from tests.behaviour.shared import moves_and_writes, reshapes, same, uses_and_writes
 from tests.behaviour.storage.common import DATA, _session, found
 

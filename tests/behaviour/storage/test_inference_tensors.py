@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, backward, check, leaf, plain, session, write
+from tests.behaviour.harness import attempt, attempt_later, backward, check, session, write
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import VIEWS
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, session
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 from tests.behaviour.shared import GRAD_MODES, MODES, quietly, same, view_of_leaf, view_of_non_leaf
 from tests.behaviour.storage.common import MOVES_BY_SETATTR, PLAIN_AND_LEAVES, _non_leaf_and_plain, _view
 

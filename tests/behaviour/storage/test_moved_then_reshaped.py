@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Given, agrees, check, check_session, given, leaf, plain, refuses, session
+from tests.behaviour.harness import agrees, check, check_session, refuses, session
+from tests.behaviour.inputs import Given, given, leaf, plain
 from tests.behaviour.storage.common import (
     MOVES_BY_SETATTR,
     NO_LEAVES,

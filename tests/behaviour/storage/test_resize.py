@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, check, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import agrees, check, session
+from tests.behaviour.inputs import given, leaf, non_leaf, plain
 
 
 @agrees(lambda: given(plain(2), plain(4, seed=1)))

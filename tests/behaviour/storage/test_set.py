@@ -4,20 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    Given,
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    check_session,
-    given,
-    leaf,
-    non_leaf,
-    one_of,
-    plain,
-    session,
-)
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, check_session, one_of, session
+from tests.behaviour.inputs import Given, given, given_of, leaf, non_leaf, plain
 from tests.behaviour.storage.common import SETS, _session
 
 
@@ -86,11 +74,7 @@ def test_an_input_written_before_it_is_set(set_):
 
     check(f, lambda: given(plain(3), plain(4, seed=1)))
 
-    def seen_outside() -> Given:
-        base = plain(3)
-        return given(base.view(3), plain(4, seed=1), also=[base])
-
-    check(f, seen_outside)
+    check(f, lambda: given_of(plain(3), lambda base: (base.view(3), plain(4, seed=1))))
 
 
 def test_an_input_written_after_it_is_set(set_):
@@ -105,11 +89,7 @@ def test_a_view_made_before_set_is_written_after_it(set_):
         x.add_(1)
         return old, x * 3
 
-    def make() -> Given:
-        base = plain(3)
-        return given(base.view(3), plain(4, seed=1), also=[base])
-
-    check(f, make)
+    check(f, lambda: given_of(plain(3), lambda base: (base.view(3), plain(4, seed=1))))
 
 
 def test_the_source_of_set_is_written_afterwards(set_):

@@ -3,19 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    attempt,
-    attempt_later,
-    check,
-    check_session,
-    given,
-    leaf,
-    non_leaf,
-    plain,
-    session,
-    to_device,
-    write,
-)
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, session, write
+from tests.behaviour.inputs import given, leaf, non_leaf, plain, to_device
 from tests.behaviour.storage.common import _session
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain, session, write
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, session, write
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import same, view_of_leaf, view_of_non_leaf
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt, check, given, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt, check, one_of, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check, check_session, given, leaf, plain, session, to_device
+from tests.behaviour.harness import check, check_session, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 
 
 @session

@@ -6,7 +6,6 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import (
-    Given,
     Raised,
     agrees,
     attempt,
@@ -14,13 +13,10 @@ from tests.behaviour.harness import (
     backward,
     check,
     check_session,
-    given,
-    leaf,
-    plain,
     refuses,
     session,
-    to_device,
 )
+from tests.behaviour.inputs import given, given_of, leaf, plain, to_device
 from tests.behaviour.wrappers import Tagged, tagged, two
 
 
@@ -118,18 +114,12 @@ def test_the_values_of_a_jagged_tensor_were_swapped(compile, with_argument):
     yield x, y, made._values
 
 
-def test_an_argument_swapped_with_a_view_is_then_set():
-    def f(x, y):
-        v = y.t()
-        y.data = x
-        torch.utils.swap_tensors(x, v)
-        x.set_(y)
-
-    def make() -> Given:
-        shared = plain(3, seed=1)
-        return given(plain(3), shared[:], also=[shared])
-
-    check(f, make)
+@agrees(lambda: given_of(plain(3, seed=1), lambda shared: (plain(3), shared[:])))
+def test_an_argument_swapped_with_a_view_is_then_set(x, y):
+    v = y.t()
+    y.data = x
+    torch.utils.swap_tensors(x, v)
+    x.set_(y)
 
 
 @session

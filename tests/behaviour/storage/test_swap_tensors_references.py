@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import Raised, attempt, attempt_later, leaf, plain, session
+from tests.behaviour.harness import Raised, attempt, attempt_later, session
+from tests.behaviour.inputs import leaf, plain
 
 
 @session

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, non_leaf, plain, session
+from tests.behaviour.harness import attempt_later, check, check_session, session
+from tests.behaviour.inputs import given, given_of, leaf, non_leaf, plain
 from tests.behaviour.storage.common import _quietly, _session
 
 COUNTED = {
@@ -143,11 +144,7 @@ def test_a_view_of_a_written_argument_moved_to_memory_that_is_written_by_another
         y.zero_()
         return v
 
-    def make() -> Given:
-        root = leaf(2, 2)
-        return given(root.clone(), plain(2, 2, seed=4), also=[root])
-
-    check(f, make)
+    check(f, lambda: given_of(leaf(2, 2), lambda root: (root.clone(), plain(2, 2, seed=4))))
 
 
 def _quiet_view(x):

@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, backward, leaf, plain, session, to_device
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, session
+from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.storage.common import _quietly, found, gradients_one_by_one
 
 

@@ -6,18 +6,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    Raised,
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    given,
-    leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import Raised, agrees, attempt, attempt_later, check, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.wrappers import jagged
 
 LENGTHS = {

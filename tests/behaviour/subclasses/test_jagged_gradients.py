@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Halves
-from tests.behaviour.harness import attempt_later, check, given, leaf, one_of, plain, session
+from tests.behaviour.harness import attempt_later, check, one_of, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.subclasses.common import nested_of
 from tests.behaviour.wrappers import jagged
 

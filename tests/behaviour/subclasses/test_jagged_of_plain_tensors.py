@@ -4,19 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import (
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    check_session,
-    cotangent,
-    given,
-    leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, cotangent, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.subclasses.common import nested_of
 
 

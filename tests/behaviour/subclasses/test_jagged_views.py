@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain, session, to_device
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.wrappers import jagged
 
 

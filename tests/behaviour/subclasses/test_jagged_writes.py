@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt, attempt_later, given, leaf, plain, session, to_device, write
+from tests.behaviour.harness import agrees, attempt, attempt_later, session, write
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.wrappers import jagged
 
 

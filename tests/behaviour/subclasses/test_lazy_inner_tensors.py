@@ -5,7 +5,8 @@ import torch
 from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor
 from torch.testing._internal.two_tensor import TwoTensor
 
-from tests.behaviour.harness import attempt_later, check, given, plain, session
+from tests.behaviour.harness import attempt_later, check, session
+from tests.behaviour.inputs import given, plain
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import Tagged
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
-from tests.behaviour.harness import agrees, attempt, check, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt, check, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import Tagged, Wraps, two
 

@@ -6,18 +6,8 @@ from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.harness import (
-    agrees,
-    attempt,
-    attempt_later,
-    check,
-    cotangent,
-    given,
-    leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, cotangent, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import extra, jagged, quantized, tagged, two
 

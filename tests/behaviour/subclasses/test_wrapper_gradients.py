@@ -3,19 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    agrees,
-    attempt,
-    attempt_later,
-    backward,
-    check,
-    cotangent,
-    given,
-    leaf,
-    one_of,
-    plain,
-    session,
-)
+from tests.behaviour.harness import agrees, attempt, attempt_later, backward, check, cotangent, one_of, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import OF_THEMSELVES, PLACES
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import TwoTensor, extra, jagged, nested, tagged, two

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, check, cotangent, differentiable, given, session
+from tests.behaviour.harness import Raised, attempt_later, backward, check, cotangent, differentiable, session
+from tests.behaviour.inputs import given
 from tests.behaviour.shared import quietly
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import extra, jagged, nested, tagged, two

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.behaviour.harness import check, cotangent, given, leaf, plain, session, to_device
+from tests.behaviour.harness import check, cotangent, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.subclasses.common import every_class_and_jagged
 from tests.behaviour.wrappers import Tagged, nested, quantized, tagged, two
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt_later, check, check_session, cotangent, given, session
+from tests.behaviour.harness import agrees, attempt_later, check, check_session, cotangent, session
+from tests.behaviour.inputs import given
 from tests.behaviour.subclasses.common import every_class, every_class_and_jagged
 from tests.behaviour.wrappers import tagged, two
 

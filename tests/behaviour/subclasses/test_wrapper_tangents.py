@@ -5,7 +5,8 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import attempt_later, cotangent, leaf, plain, session
+from tests.behaviour.harness import attempt_later, cotangent, session
+from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.subclasses.common import every_class_and_jagged
 from tests.behaviour.wrappers import Tagged, extra, tagged, two
 

@@ -4,18 +4,8 @@ import pytest
 import torch
 
 from tests.behaviour.functions import Flat
-from tests.behaviour.harness import (
-    Raised,
-    agrees,
-    attempt_later,
-    check,
-    cotangent,
-    given,
-    leaf,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import Raised, agrees, attempt_later, check, cotangent, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two
 

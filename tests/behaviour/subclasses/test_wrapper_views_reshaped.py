@@ -3,17 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import (
-    agrees,
-    attempt_later,
-    check,
-    check_session,
-    cotangent,
-    given,
-    plain,
-    session,
-    to_device,
-)
+from tests.behaviour.harness import agrees, attempt_later, check, check_session, cotangent, session
+from tests.behaviour.inputs import given, plain, to_device
 from tests.behaviour.shared import _transposed_under_no_grad, quietly, written_at_once
 from tests.behaviour.subclasses.common import every_class, with_its_view
 from tests.behaviour.wrappers import Tagged, tagged, two

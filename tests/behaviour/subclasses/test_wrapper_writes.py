@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt_later, check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import agrees, attempt_later, check, cotangent, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import written_at_once
 from tests.behaviour.subclasses.common import every_class
 from tests.behaviour.wrappers import two

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.behaviour.harness import agrees, check, cotangent, given, leaf, plain, session
+from tests.behaviour.harness import agrees, check, cotangent, session
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.wrappers import Tagged, extra, nested, tagged, two
 
 

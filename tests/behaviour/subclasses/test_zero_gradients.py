@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import agrees, attempt_later, check, given, leaf, one_of, plain, session, to_device
+from tests.behaviour.harness import agrees, attempt_later, check, one_of, session
+from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
 
