@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises NotImplementedError('\u0022arange_cpu\u0022 not implemented for \u005c'Bool\u005c''), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing NotImplementedError: 'X' not implemented for 'X')"
 # keys.aot_eager = "(exception, forward, missing NotImplementedError: 'X' not implemented for 'X')"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

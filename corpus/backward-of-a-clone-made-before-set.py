@@ -6,7 +6,6 @@
 # note = "`y = x.clone(); x.set_(x)`: gradients of `y` are wrong, or \u0022derivative for set_ is not implemented\u0022"
 # keys.aot_function = "(values, gradient after backward)"
 # keys.aot_eager = "(exception, backward, RuntimeError: derivative for set_ is not implemented)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

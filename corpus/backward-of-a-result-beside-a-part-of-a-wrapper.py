@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises AttributeError(\u0022'Tensor' object has no attribute 'a'\u0022)"
 # keys.aot_function = "(exception, backward, AttributeError: 'X' object has no attribute 'X')"
 # keys.aot_eager = "(exception, backward, AttributeError: 'X' object has no attribute 'X')"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

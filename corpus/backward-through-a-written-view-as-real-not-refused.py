@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Tensor must have a last dimension with stride 1'), compiled raises nothing"
 # keys.aot_function = "(exception, backward, missing RuntimeError: Tensor must have a last dimension with stride N)"
 # keys.aot_eager = "(exception, backward, missing RuntimeError: Tensor must have a last dimension with stride N)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -6,7 +6,6 @@
 # note = "`retain_graph=True` is refused, since the first call's backward was without"
 # keys.aot_function = "(exception, backward, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
 # keys.aot_eager = "(exception, backward, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Number of dimensions of tensors must match.  Expected 0-D tensors, but got 1-D for tensor number 0 in the list')"
 # keys.aot_function = "(exception, forward, RuntimeError: Number of dimensions of tensors must match)"
 # keys.aot_eager = "(shape, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -7,7 +7,6 @@
 # keys.aot_function = "(values, input after backward)"
 # keys.aot_eager = "(values, input after backward)"
 # keys.inductor = "(values, input after backward)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # expect.inductor."2.13.0" = "differs"

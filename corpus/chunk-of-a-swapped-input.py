@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('split expects at least a 1-dimensional tensor')"
 # keys.aot_function = "(exception, forward, RuntimeError: split expects at least a N-dimensional tensor)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Autograd not support dtype: Long')"
 # keys.aot_function = "(exception, forward, RuntimeError: Autograd not support dtype: T)"
 # keys.aot_eager = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

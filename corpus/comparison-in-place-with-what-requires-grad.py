@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Autograd not support dtype: Bool')"
 # keys.aot_function = "(exception, forward, RuntimeError: Autograd not support dtype: T)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Autograd not support dtype: T)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

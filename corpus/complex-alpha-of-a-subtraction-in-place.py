@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises ValueError(\u0022alpha argument of type <class 'complex'> cannot be safely cast to type <class 'float'>!\u0022)"
 # keys.aot_function = "(exception, forward, ValueError: alpha argument of type <class 'X'> cannot be safely cast to type <class 'X'>!)"
 # keys.aot_eager = "(exception, forward, ValueError: alpha argument of type <class 'X'> cannot be safely cast to type <class 'X'>!)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022could not convert to type <class 'bool'> without overflow\u0022)"
 # keys.aot_function = "(exception, forward, RuntimeError: could not convert to type <class 'X'> without overflow)"
 # keys.aot_eager = "(exception, forward, RuntimeError: could not convert to type <class 'X'> without overflow)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

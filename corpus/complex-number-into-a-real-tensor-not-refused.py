@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('value cannot be converted to type float without overflow'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: value cannot be converted to type float without overflow)"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: value cannot be converted to type float without overflow)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

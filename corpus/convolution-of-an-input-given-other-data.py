@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Expected 4-dimensional input for 4-dimensional weight [1, 1, 1, 1], but got 0-dimensional input of size [] instead')"
 # keys.aot_function = "(exception, forward, RuntimeError: Expected N-dimensional input for N-dimensional weight [N], but got N-dimensional input of size [N] instead)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Expected ND (unbatched) or ND (batched) input to convNd, but got input of size: [N])"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Tensor must have a stride divisible by 2 for all but last dimension')"
 # keys.aot_function = "(exception, forward, RuntimeError: Tensor must have a stride divisible by N for all but last dimension)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Tensor must have a stride divisible by N for all but last dimension)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

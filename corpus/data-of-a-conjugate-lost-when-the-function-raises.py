@@ -5,7 +5,6 @@
 # difference = "conj of a1 after forward of call 1: eager False, compiled True"
 # keys.aot_function = "(conj, input, both raise)"
 # keys.aot_eager = "(conj, input, both raise)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

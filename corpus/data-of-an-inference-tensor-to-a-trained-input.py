@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.')"
 # keys.aot_function = "(exception, forward, RuntimeError: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed)"
 # keys.aot_eager = "(requires-grad, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "aliasing of output[1] after forward of call 1: eager shares storage with nothing before it, compiled shares storage with output[0]"
 # keys.aot_function = "(aliasing, none vs output-output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -5,7 +5,6 @@
 # difference = "dtype of a2 after forward of call 1: eager torch.float32, compiled torch.int64"
 # keys.aot_function = "(dtype, input)"
 # keys.aot_eager = "(exception, forward, AssertionError: torch.T != torch.T)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "dtype of a1 after forward of call 1: eager torch.float32, compiled torch.float64"
 # keys.aot_function = "(dtype, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

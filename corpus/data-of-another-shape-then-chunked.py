@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises ValueError('too many values to unpack (expected 2)')"
 # keys.aot_function = "(exception, forward, ValueError: too many values to unpack (expected N))"
 # keys.aot_eager = "(exception, forward, IndexError: tuple index out of range)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises ValueError('Attempting to permute a tensor of rank 1, but received a permutation of length 0!')"
 # keys.aot_function = "(exception, forward, ValueError: Attempting to permute a tensor of rank N, but received a permutation of length N!)"
 # keys.aot_eager = "(exception, forward, ValueError: Attempting to permute a tensor of rank N, but received a permutation of length N!)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

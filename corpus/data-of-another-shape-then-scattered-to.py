@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Index tensor must have the same number of dimensions as self tensor')"
 # keys.aot_function = "(exception, forward, RuntimeError: Index tensor must have the same number of dimensions as self tensor)"
 # keys.aot_eager = "(exception, forward, RuntimeError: cannot mutate tensors with frozen storage)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -7,7 +7,6 @@
 # alone = ["aot_eager"]
 # keys.aot_function = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Cannot set version_counter for inference tensor)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

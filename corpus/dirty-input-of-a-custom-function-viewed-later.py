@@ -6,7 +6,6 @@
 # note = "the backward of a custom Function that marks its input dirty is skipped"
 # keys.aot_function = "(values, gradient after backward)"
 # keys.aot_eager = "(values, gradient after backward)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('inconsistent tensor size, expected tensor [1] and src [2] to have thesame number of elements, but got 1 and 2 elements respectively')"
 # keys.aot_function = "(exception, forward, RuntimeError: inconsistent tensor size, expected tensor [N] and src [N] to have thesame number of elements, but got N and N elements ...)"
 # keys.aot_eager = "(shape, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

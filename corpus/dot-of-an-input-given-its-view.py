@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('1D tensors expected, but got 0D and 0D tensors')"
 # keys.aot_function = "(exception, forward, RuntimeError: ND tensors expected, but got ND and ND tensors)"
 # keys.aot_eager = "(shape, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "rng of process after forward of call 1: eager leaves the generator in one state, compiled in another"
 # keys.aot_function = "(rng, process, both raise)"
 # keys.aot_eager = "(rng, process, both raise)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

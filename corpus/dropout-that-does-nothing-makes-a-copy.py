@@ -5,7 +5,6 @@
 # difference = "aliasing of output after forward of call 1: eager shares storage with a0, compiled shares storage with nothing before it"
 # keys.aot_function = "(aliasing, output-input vs none)"
 # keys.aot_eager = "(aliasing, output-input vs none)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError(\u0022'weight' must be 2-D, got 0-D\u0022)"
 # keys.aot_function = "(exception, forward, AssertionError: 'X' must be N-D, got N-D)"
 # keys.aot_eager = "(exception, forward, AssertionError: 'X' must be N-D, got N-D)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('a Tensor with 0 elements cannot be converted to Scalar')"
 # keys.aot_function = "(exception, forward, RuntimeError: a Tensor with N elements cannot be converted to Scalar)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

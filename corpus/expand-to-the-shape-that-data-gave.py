@@ -5,7 +5,6 @@
 # difference = "shape of a1 after forward of call 1: eager (1,), compiled ()"
 # keys.aot_function = "(shape, input)"
 # keys.aot_eager = "(exception, forward, RuntimeError: expand: the requested shape has too few dimensions!)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('!self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/aten/src/ATen/native/TensorShape.cpp\u0022:4754, please report a bug to PyTorch. as_strided_scatter is currentl')"
 # keys.aot_function = "(exception, forward, RuntimeError: !self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
 # keys.aot_eager = "(exception, forward, RuntimeError: !self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('derivative for _foreach_copy_ is not implemented')"
 # keys.aot_function = "(exception, forward, RuntimeError: derivative for _foreach_copy_ is not implemented)"
 # keys.aot_eager = "(exception, forward, RuntimeError: derivative for _foreach_copy_ is not implemented)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -6,7 +6,6 @@
 # note = "an in-place `_foreach` op on a list with one tensor twice happens once"
 # keys.aot_function = "(values, input)"
 # keys.aot_eager = "(values, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "structure of output after forward of call 1: eager tuple(Tensor, Tensor, Tensor), compiled list(NoneType, Tensor, Tensor)"
 # note = "`torch.autograd.grad` inside, of an argument with respect to its base, gives None"
 # keys.aot_function = "(structure, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

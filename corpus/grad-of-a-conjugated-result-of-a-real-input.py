@@ -5,7 +5,6 @@
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises RuntimeError(\u0022view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you can view it as real, use self.resolve_conj(); however, be warned that the resulting tensor will NOT \u0022)"
 # keys.aot_function = "(exception, grad, RuntimeError: view_as_real doesn't work on unresolved conjugated tensors)"
 # keys.aot_eager = "(exception, grad, RuntimeError: view_as_real doesn't work on unresolved conjugated tensors)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

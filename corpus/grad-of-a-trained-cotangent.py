@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "requires-grad of result[0] after grad of call 1: eager True, compiled False"
 # keys.aot_function = "(requires-grad, result after grad)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -6,7 +6,6 @@
 # note = "`retain_graph=True` is refused, since a backward without `retain_graph` was compiled first"
 # keys.aot_function = "(exception, grad, later call, RuntimeError: This backward function was compiled with non-empty donated buffers which requires create_graph=False and ...)"
 # keys.aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

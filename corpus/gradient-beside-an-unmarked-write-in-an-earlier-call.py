@@ -5,7 +5,6 @@
 # difference = "values of result[1] after grad of call 2: eager 0.0 at [0] (2 of 2 elements differ), compiled 1.0"
 # note = "a custom Function writes an input without `mark_dirty`"
 # keys.aot_function = "(values, result after grad, later call)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -6,7 +6,6 @@
 # note = "the gradient with respect to an input is None after the input was written"
 # keys.aot_function = "(gradient-none, result after grad)"
 # keys.aot_eager = "(gradient-none, result after grad)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after grad of call 1: eager raises RuntimeError('The differentiated Tensor at index 1 appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.'), compiled raises nothing"
 # keys.aot_function = "(exception, grad, missing RuntimeError: The differentiated Tensor at index N appears to not have been used in the graph)"
 # keys.aot_eager = "(exception, grad, missing RuntimeError: The differentiated Tensor at index N appears to not have been used in the graph)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises TypeError(\u0022dropout(): argument 'input' (position 1) must be Tensor, not NoneType\u0022)"
 # keys.aot_function = "(exception, forward, TypeError: dropout(): argument 'X' (position N) must be Tensor, not NoneType)"
 # keys.aot_eager = "(rng, process)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

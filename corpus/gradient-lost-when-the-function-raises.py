@@ -5,7 +5,6 @@
 # difference = "gradient-none of a0.grad after forward of call 1: eager torch.float32 of shape (2,), compiled None"
 # note = "a backward inside, then an error: the accumulated gradient is lost"
 # keys.aot_function = "(gradient-none, gradient, both raise)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/131794"
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises AttributeError(\u0022'Tensor' object has no attribute 'a'\u0022)"
 # keys.aot_function = "(exception, grad, AttributeError: 'X' object has no attribute 'X')"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or ')"
 # keys.aot_function = "(exception, grad, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
 # keys.aot_eager = "(exception, grad, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "shape of a2 after forward of call 1: eager (), compiled (1,)"
 # keys.aot_function = "(shape, input)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Function X returned an invalid gradient at index N - got [N] but expected shape compatible with [N])"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

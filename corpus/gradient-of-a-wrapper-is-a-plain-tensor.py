@@ -5,7 +5,6 @@
 # difference = "type of a1.grad after backward of call 1: eager TwoTensor, compiled Tensor"
 # keys.aot_function = "(type, gradient after backward)"
 # keys.aot_eager = "(type, gradient after backward)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

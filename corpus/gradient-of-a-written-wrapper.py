@@ -5,7 +5,6 @@
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises RuntimeError('')"
 # keys.aot_function = "(exception, grad, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
 # keys.aot_eager = "(exception, grad, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

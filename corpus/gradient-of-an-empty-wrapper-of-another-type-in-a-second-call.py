@@ -5,7 +5,6 @@
 # difference = "type of result[0] after grad of call 2: eager ConstantExtraMetadataTensor, compiled Tensor"
 # keys.aot_function = "(type, result after grad, later call)"
 # keys.aot_eager = "(type, result after grad, later call)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

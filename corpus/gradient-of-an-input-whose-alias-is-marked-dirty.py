@@ -6,7 +6,6 @@
 # note = "an alias of an input that a custom Function marks dirty gets no gradient"
 # keys.aot_function = "(gradient-none, result after grad, later call)"
 # keys.aot_eager = "(exception, forward, AssertionError: outs_to_grad length [N] != tangents length [N])"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "leafness of a1 after forward of call 1: eager refused, compiled False"
 # keys.aot_function = "(leafness, input, both raise)"
 # keys.aot_eager = "(leafness, input, both raise)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

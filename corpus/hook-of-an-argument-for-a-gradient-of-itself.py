@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/91468"
 # difference = "hook of hook[0] after forward of call 1: eager called 1 times, compiled 0 times"
 # keys.aot_function = "(hook, hook)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -5,7 +5,6 @@
 # difference = "identity of output after forward of call 1: eager is the same object as a2, compiled is the same object as nothing before it"
 # keys.aot_function = "(identity, output-input vs none)"
 # keys.aot_eager = "(values, hook after backward)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

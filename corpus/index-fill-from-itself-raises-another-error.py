@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises IndexError('list assignment index out of range')"
 # keys.aot_function = "(exception, forward, IndexError: list assignment index out of range)"
 # keys.aot_eager = "(exception, forward, IndexError: list assignment index out of range)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

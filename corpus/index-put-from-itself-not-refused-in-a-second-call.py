@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, AssertionError: Found a graph input that had its metadata mutated in the backward)"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Number of indices (1) should be equal to tensor.size(dim) (2), for dim=0')"
 # keys.aot_function = "(exception, forward, RuntimeError: Number of indices [N] should be equal to tensor.size(dim) [N], for dim=N)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Number of indices [N] should be equal to tensor.size(dim) [N], for dim=N)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

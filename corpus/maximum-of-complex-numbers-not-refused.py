@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('maximum not implemented for complex tensors.'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: maximum not implemented for complex tensors)"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: maximum not implemented for complex tensors)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = 1 is not equal to len(dims) = 2')"
 # keys.aot_function = "(exception, forward, RuntimeError: permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of ...)"
 # keys.aot_eager = "(exception, forward, RuntimeError: permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of ...)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

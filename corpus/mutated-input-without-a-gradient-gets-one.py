@@ -5,7 +5,6 @@
 # difference = "gradient-none of a4.grad after backward of call 1: eager None, compiled torch.float32 of shape ()"
 # keys.aot_function = "(gradient-none, gradient after backward)"
 # keys.aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

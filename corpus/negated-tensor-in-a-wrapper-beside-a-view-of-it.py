@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Node neg_1 was invalid, but is output')"
 # keys.aot_function = "(exception, forward, AssertionError: Node V was invalid, but is output)"
 # keys.aot_eager = "(exception, forward, AssertionError: Node V was invalid, but is output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/118648"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expected src to have a size equal to the slice of self. src size = [2], slice size = [1]')"
 # keys.aot_function = "(exception, forward, RuntimeError: expected src to have a size equal to the slice of self)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

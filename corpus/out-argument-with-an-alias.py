@@ -5,7 +5,6 @@
 # difference = "shape of output after forward of call 1: eager (), compiled (1,)"
 # note = "an alias of an `out=` argument that is resized has the wrong shape"
 # keys.aot_function = "(shape, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

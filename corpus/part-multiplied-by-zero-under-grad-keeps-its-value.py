@@ -6,7 +6,6 @@
 # note = "the caller multiplies a returned part by 0; after the backward it has its old value"
 # keys.aot_function = "(values, output after grad)"
 # keys.aot_eager = "(values, output after grad)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

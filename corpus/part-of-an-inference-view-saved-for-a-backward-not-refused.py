@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: Inference tensors cannot be saved for backward)"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: Inference tensors cannot be saved for backward)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -7,7 +7,6 @@
 # alone = ["aot_eager"]
 # keys.aot_function = "(exception, forward, RuntimeError: Attempted to resize a view tensor to a larger size)"
 # keys.aot_eager = "(crash, process, killed by SIGSEGV)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "requires-grad of a0 after forward of call 1: eager False, compiled True"
 # keys.aot_function = "(requires-grad, input, both raise)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/99455"
 # difference = "requires-grad of output after forward of call 1: eager True, compiled False"
 # keys.aot_function = "(requires-grad, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

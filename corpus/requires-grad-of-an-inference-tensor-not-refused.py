@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

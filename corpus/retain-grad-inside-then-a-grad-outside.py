@@ -5,7 +5,6 @@
 # difference = "gradient-none of a1.grad after grad of call 1: eager torch.float32 of shape (), compiled None"
 # note = "`retain_grad` on an argument that is returned leaves `.grad` empty"
 # keys.aot_function = "(gradient-none, gradient after grad)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/146212"
 # difference = "gradient-none of a1.grad after grad of call 2: eager torch.float32 of shape (), compiled None"
 # keys.aot_function = "(gradient-none, gradient after grad, later call)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/118648"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('too many indices for tensor of dimension 1')"
 # keys.aot_function = "(exception, forward, IndexError: too many indices for tensor of dimension N)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Output 0 of View is a view of a view which was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. Given that this use case is ambiguous '), compiled raises nothing"
 # keys.aot_function = "(exception, backward, missing RuntimeError: Output N of X is a view of a view which was created in no_grad mode and its base or another view of its base has been ...)"
 # keys.aot_eager = "(exception, backward, missing RuntimeError: Output N of X is a view of a view which was created in no_grad mode and its base or another view of its base has been ...)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

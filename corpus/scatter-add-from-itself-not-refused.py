@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: some elements of the input tensor and the written-to tensor refer to a single memory location)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "gradient-none of a0.grad after backward of call 1: eager torch.float32 of shape (5,), compiled None"
 # note = "the base of a view that requires grad gets no gradient through `_foreach_mul`"
 # keys.aot_function = "(gradient-none, gradient after backward)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/pull/122981"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Encountered a set_ on a graph input, but the input has other mutations that we cannot')"
 # keys.aot_function = "(exception, forward, AssertionError: Encountered a set_ on a graph input, but the input has other mutations that we cannot)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

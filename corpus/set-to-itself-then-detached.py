@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError(\u0022expected TensorAlias, got <class 'torch.Tensor'>\u0022)"
 # keys.aot_function = "(exception, forward, AssertionError: expected TensorAlias, got <class 'X'>)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expected src to have a size equal to the slice of self. src size = [0], slice size = []')"
 # keys.aot_function = "(exception, forward, RuntimeError: expected src to have a size equal to the slice of self)"
 # keys.aot_eager = "(exception, forward, RuntimeError: expected src to have a size equal to the slice of self)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

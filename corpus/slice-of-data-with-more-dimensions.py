@@ -6,7 +6,6 @@
 # note = "on aot_function an error about the former shape; on aot_eager the argument keeps its shape"
 # keys.aot_function = "(exception, forward, RuntimeError: slice() cannot be applied to a N-dim tensor)"
 # keys.aot_eager = "(shape, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

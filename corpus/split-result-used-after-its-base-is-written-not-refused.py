@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('Output 1 of Split is a view and its base or another view of its base has been modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow the outpu'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

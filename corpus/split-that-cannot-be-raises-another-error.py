@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022split_with_sizes expects split_sizes to sum exactly to 3 (input tensor's size at dimension 0), but got split_sizes=[2, 0]\u0022), compiled raises ValueError(\u0022Split sizes add up to 2 but got the tensor's size of 3\u0022)"
 # keys.aot_function = "(exception, forward, ValueError: Split sizes add up to N but got the tensor's size of N)"
 # keys.aot_eager = "(exception, forward, ValueError: Split sizes add up to N but got the tensor's size of N)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "shape of a0 after forward of call 1: eager (), compiled (1,)"
 # keys.aot_function = "(shape, input, both raise)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('a leaf Variable that requires grad is being used in an in-place operation.'), compiled raises IndexError('Dimension out of range (expected to be in range of [-1, 0], but got 1)')"
 # keys.aot_function = "(exception, forward, IndexError: Dimension out of range (expected to be in range of [N], but got N))"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

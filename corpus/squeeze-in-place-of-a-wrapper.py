@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Metadata mutations are currently not allowed on tensor subclasses')"
 # keys.aot_function = "(exception, forward, RuntimeError: Metadata mutations are currently not allowed on tensor subclasses)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Expected cond to be True, but got False)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -7,7 +7,6 @@
 # alone = ["aot_function", "aot_eager"]
 # keys.aot_function = "(crash, process, killed by SIGSEGV)"
 # keys.aot_eager = "(crash, process, killed by SIGSEGV)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

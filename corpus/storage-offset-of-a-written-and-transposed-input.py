@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "storage-offset of a0 after forward of call 1: eager 1, compiled 0"
 # keys.aot_function = "(storage-offset, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -5,7 +5,6 @@
 # difference = "storage-size of a1 after forward of call 1: eager 8, compiled 4"
 # keys.aot_function = "(storage-size, input)"
 # keys.aot_eager = "(storage-size, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

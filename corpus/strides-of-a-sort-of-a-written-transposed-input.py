@@ -5,7 +5,6 @@
 # difference = "stride of output after forward of call 1: eager (1, 2), compiled (2, 1)"
 # keys.aot_function = "(stride, output)"
 # keys.aot_eager = "(stride, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

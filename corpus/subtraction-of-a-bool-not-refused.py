@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: Subtraction, the 'X' operator, with a bool tensor is not supported)"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: Subtraction, the 'X' operator, with a bool tensor is not supported)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

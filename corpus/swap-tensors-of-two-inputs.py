@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "shape of a0 after forward of call 1: eager (1,), compiled ()"
 # keys.aot_function = "(shape, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('t() expects a tensor with <= 2 dimensions, but self is 3D')"
 # keys.aot_function = "(exception, forward, RuntimeError: t() expects a tensor with <= N dimensions, but self is ND)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

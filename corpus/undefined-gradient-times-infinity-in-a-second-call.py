@@ -5,7 +5,6 @@
 # difference = "values of a0.grad after backward of call 2: eager 1.0 at [0] (2 of 2 elements differ), compiled nan"
 # keys.aot_function = "(values, gradient after backward, later call, infinite or NaN)"
 # keys.aot_eager = "(values, gradient after backward, later call, infinite or NaN)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -6,7 +6,6 @@
 # note = "a result that no backward reaches has a gradient of zeros, and zero times infinity is NaN"
 # keys.aot_function = "(values, gradient after backward, infinite or NaN)"
 # keys.aot_eager = "(values, gradient after backward, infinite or NaN)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

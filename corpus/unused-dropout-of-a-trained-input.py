@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Expected native_dropout to be a tensor')"
 # keys.aot_function = "(exception, forward, AssertionError: Expected V to be a tensor)"
 # keys.aot_eager = "(rng, process)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

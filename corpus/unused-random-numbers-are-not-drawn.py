@@ -6,7 +6,6 @@
 # note = "random numbers that nobody uses are not drawn, so all later ones are others"
 # keys.aot_function = "(rng, process after grad)"
 # keys.aot_eager = "(rng, process)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -6,7 +6,6 @@
 # note = "the trace raises, or the storage offset is wrong"
 # keys.aot_function = "(exception, forward, RuntimeError: expected src to have a size equal to the slice of self)"
 # keys.aot_eager = "(storage-offset, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022shape '[4]' is invalid for input of size 12\u0022)"
 # keys.aot_function = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"
 # keys.aot_eager = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -6,7 +6,6 @@
 # note = "aot_function raises; on aot_eager `x` keeps its shape"
 # keys.aot_function = "(exception, forward, RuntimeError: self.dim() cannot be N to view T as T (different element sizes))"
 # keys.aot_eager = "(shape, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

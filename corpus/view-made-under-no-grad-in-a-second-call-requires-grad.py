@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 2: eager raises RuntimeError('element 0 of tensors does not require grad and does not have a grad_fn'), compiled raises nothing"
 # keys.aot_function = "(exception, backward, later call, missing RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
 # keys.aot_eager = "(leafness, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Output 0 of T is a view of a view which was created in inference mode and is being modified inplace in normal mode. Given that this use case is ambiguous and error-prone, it is forbidden. You can clar')"
 # keys.aot_function = "(exception, forward, RuntimeError: Output N of X is a view of a view which was created in inference mode and is being modified inplace in normal mode)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Output N of X is a view of a view which was created in inference mode and its base or another view of its base has been ...)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "values of output[0] after probe of call 1: eager 3 at [0, 1] (1 of 2 elements differ), compiled 0"
 # keys.aot_function = "(values, output after probe)"
 # keys.aot_eager = "(exception, forward, AssertionError: Encountered a set_ on a graph input, but the input has other mutations that we cannot)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Expected index torch.Size([1]) to be no larger than src torch.Size([0])')"
 # keys.aot_function = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than src torch.Size([N]))"
 # keys.aot_eager = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than src torch.Size([N]))"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

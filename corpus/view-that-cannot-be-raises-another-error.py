@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.\u0022), compiled raises ValueError('Cannot view a tensor with shape torch.Size([2, 2]) and strides (0, 1) as a tensor with shape (4,)!')"
 # keys.aot_function = "(exception, forward, ValueError: Cannot view a tensor with shape torch.Size([N]) and strides [N] as a tensor with shape [N]!)"
 # keys.aot_eager = "(exception, forward, ValueError: Cannot view a tensor with shape torch.Size([N]) and strides [N] as a tensor with shape [N]!)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

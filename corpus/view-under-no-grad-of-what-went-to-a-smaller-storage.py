@@ -5,7 +5,6 @@
 # difference = "shape of a1 after forward of call 1: eager (), compiled (2,)"
 # keys.aot_function = "(shape, input)"
 # keys.aot_eager = "(leafness, input)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

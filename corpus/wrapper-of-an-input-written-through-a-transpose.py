@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Expected a.stride() == b.stride(), got (1, 1) != (2, 1)')"
 # keys.aot_function = "(exception, forward, AssertionError: Expected a.stride() == b.stride(), got [N] != [N])"
 # keys.aot_eager = "(exception, forward, AssertionError: Expected a.stride() == b.stride(), got [N] != [N])"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

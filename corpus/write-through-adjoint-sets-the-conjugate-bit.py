@@ -5,7 +5,6 @@
 # difference = "conj of output after forward of call 1: eager False, compiled True"
 # keys.aot_function = "(conj, output)"
 # keys.aot_eager = "(conj, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('self.dim() cannot be 0 to view Long as Float (different element sizes)')"
 # keys.aot_function = "(exception, forward, RuntimeError: self.dim() cannot be N to view T as T (different element sizes))"
 # keys.aot_eager = "(exception, forward, RuntimeError: self.dim() cannot be N to view T as T (different element sizes))"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

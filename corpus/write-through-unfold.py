@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('While executing unfold, functionalization encountered a tensor being mutated that has internal overlap. When using torch.compile (or running functionalization directly), this is banned as the behavior')"
 # keys.aot_function = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
 # keys.aot_eager = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

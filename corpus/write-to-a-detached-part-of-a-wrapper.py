@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Expected a.storage_offset() == b.storage_offset(), got 1 != 0')"
 # keys.aot_function = "(exception, forward, AssertionError: Expected a.storage_offset() == b.storage_offset(), got N != N)"
 # keys.aot_eager = "(exception, forward, AssertionError: Expected a.storage_offset() == b.storage_offset(), got N != N)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

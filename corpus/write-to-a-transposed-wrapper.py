@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError(\u0022Expected return value from <class 'torch.testing._internal.custom_tensor.ConstantExtraMetadataTensor'>__tensor_unflatten__() to have stride equal to (1, 2), but got: (1, 1)\u0022)"
 # keys.aot_function = "(exception, forward, AssertionError: Expected return value from <class 'X'>__tensor_unflatten__() to have stride equal to [N], but got: [N])"
 # keys.aot_eager = "(exception, forward, AssertionError: Expected return value from <class 'X'>__tensor_unflatten__() to have stride equal to [N], but got: [N])"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('self.stride(0) must be divisible by 2 to view Int as ComplexFloat (different element sizes), but got 1')"
 # keys.aot_function = "(exception, forward, RuntimeError: self.stride[N] must be divisible by N to view T as T (different element sizes), but got N)"
 # keys.aot_eager = "(exception, forward, RuntimeError: self.stride[N] must be divisible by N to view T as T (different element sizes), but got N)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/194747"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('aot_autograd() does not yet handle input mutations on views with different dtypes.')"
 # keys.aot_function = "(exception, forward, AssertionError: aot_autograd() does not yet handle input mutations on views with different dtypes)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "agree"
 # ///

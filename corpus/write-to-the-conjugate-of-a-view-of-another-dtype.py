@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('torch.Tensor.view is not supported for conjugate view tensors when converting to a different dtype.')"
 # keys.aot_function = "(exception, forward, RuntimeError: torch.Tensor.view is not supported for conjugate view tensors when converting to a different dtype)"
 # keys.aot_eager = "(exception, forward, RuntimeError: torch.Tensor.view is not supported for conjugate view tensors when converting to a different dtype)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "neg of output after forward of call 1: eager False, compiled True"
 # keys.aot_function = "(neg, output)"
 # keys.aot_eager = "(neg, output)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after probe of call 2: eager raises nothing, compiled raises RuntimeError('Output 0 of CompiledFunction is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inpl')"
 # keys.aot_function = "(exception, probe, later call, RuntimeError: Output N of X is a view and is being modified inplace)"
 # keys.aot_eager = "(exception, probe, later call, RuntimeError: Output N of X is a view and is being modified inplace)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -6,7 +6,6 @@
 # keys.aotcheck = "(exception, backward, later call)"
 # keys.aot_function = "(identity, output-input vs none)"
 # keys.aot_eager = "(exception, backward, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.')"
 # keys.aot_function = "(exception, forward, RuntimeError: Subtraction, the 'X' operator, with two bool tensors is not supported)"
 # keys.aot_eager = "(exception, forward, RuntimeError: Subtraction, the 'X' operator, with two bool tensors is not supported)"
-# expect.aotcheck."*" = "agree"
 # expect.aot_function."2.13.0" = "differs"
 # expect.aot_eager."2.13.0" = "differs"
 # ///

@@ -32,7 +32,6 @@ __all__ = [
     "storages",
 ]
 
-
 _STORAGES = Profile(inside=0, wrappers=0)
 _BACKWARDS = Profile(inside=80, wrappers=0, calls=100, trained_writes=30)
 _MIXED = Profile(wrappers=100, inside=80, random=80, inexact=60, trained_writes=30)

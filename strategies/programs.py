@@ -109,7 +109,6 @@ _OF_CONTEXT = {
 }
 _CONTEXTS = (Context.NO_GRAD, Context.ENABLE_GRAD, Context.NO_GRAD, Context.INFERENCE)
 
-
 _OF_PATH = {"Tensor.data=": ("op:data",), "torch.utils.swap_tensors": ("op:swap",)}
 
 

@@ -84,7 +84,6 @@ the worst tensor of step 2, so the zoo has no float64 reference there and allows
 differs from eager with one in 56 tensors of that step, and Inductor with the layout kept, equal in step 1, differs too.
 """
 
-
 WHY = {
     ("aotcheck", "library_of_a_tensor"): "the class of a traced tensor is not torch's: the other branch is taken",
     ("aotcheck", "selective_checkpoint_whose_body_writes"): "the body is recomputed once too often",

@@ -89,7 +89,6 @@ _FACTS = {
     OracleKind.REQUIRES_GRAD: "`requires_grad`",
 }
 
-
 _LIMITS = re.compile(r"not (?:yet )?(?:handle|implement|support)|does not yet|unsupported(?! operand)", re.I)
 _ORDINALS = {1: "second", 2: "third", 3: "fourth"}
 

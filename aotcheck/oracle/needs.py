@@ -54,7 +54,6 @@ _BY_DTYPE = {
     torch.complex128: Promise.COMPLEX,
 }
 
-
 _READS = frozenset(
     {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default, torch.ops.aten.is_nonzero.default}
 )

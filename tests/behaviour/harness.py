@@ -20,6 +20,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -296,16 +297,13 @@ def session(test: Function | None = None, *, compile: Compile | str | None = Non
     """
 
     def decorate(test: Function) -> Function:
-        @functools.wraps(test)
         def checked(**parameters: Any) -> None:
             how = parameters.pop(compile) if isinstance(compile, str) else compile
             check_session(functools.partial(test, **parameters), compile=how, rtol=rtol)
 
         names = [name for name in inspect.signature(test).parameters if name != "compile"]
         names += [compile] if isinstance(compile, str) else []
-        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-        vars(checked)["__signature__"] = inspect.Signature(parameters)
-        return checked
+        return _as_test(checked, test, names)
 
     return decorate if test is None else decorate(test)
 
@@ -404,15 +402,32 @@ def check(
     return check_session(calls_in_turn, compile=compile, rtol=rtol)
 
 
-def agrees(*calls: Callable[[], Given | tuple[Any, ...]], **options: Any) -> Callable[[Function], Callable[[], None]]:
-    """Makes a test of a function: it has the arguments of :func:`check`, but for the function."""
+def agrees(*calls: Callable[..., Given | tuple[Any, ...]], **options: Any) -> Callable[[Function], Function]:
+    """Makes a test of a function: it has the arguments of :func:`check`, but for the function.
 
-    def decorate(function: Function) -> Callable[[], None]:
-        def checked() -> None:
-            check(function, *calls, **options)
+    Keyword-only parameters of the function, and the parameters of ``calls``, are parameters of the test. The function
+    has the values of its own as defaults.
+    """
 
-        functools.update_wrapper(checked, function)
-        del checked.__wrapped__  # pytest would take the function's parameters for fixtures
-        return checked
+    def decorate(function: Function) -> Function:
+        own = [name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+        asked = [list(inspect.signature(make).parameters) for make in calls]
+
+        def checked(**parameters: Any) -> None:
+            given_to = [{name: parameters[name] for name in names} for names in asked]
+            makes = [functools.partial(make, **some) for make, some in zip(calls, given_to, strict=True)]
+            bound = types.FunctionType(function.__code__, function.__globals__, function.__name__)
+            bound.__kwdefaults__ = {name: parameters[name] for name in own}
+            check(bound, *makes, **options)
+
+        return _as_test(checked, function, list(dict.fromkeys(itertools.chain(own, *asked))))
 
     return decorate
+
+
+def _as_test(checked: Function, function: Function, parameters: Sequence[str]) -> Function:
+    """``checked`` under the name of ``function``, as a test that has these parameters."""
+    functools.update_wrapper(checked, function)
+    listed = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in parameters]
+    vars(checked)["__signature__"] = inspect.Signature(listed)
+    return checked

@@ -122,6 +122,23 @@ def test_an_expectation_is_that_of_the_version_or_of_the_newest_before_it(tmp_pa
     assert found.expected("inductor", "2.13.0") is None
 
 
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ({"issue": "ours"}, Expected.AGREE),
+        ({}, None),
+        ({"issue": "ours", "expect": {"aotcheck": {"2.13.0": "differs"}}}, Expected.DIFFERS),
+        ({"issue": "ours", "expect": {"aotcheck": {}}}, None),
+    ],
+)
+def test_aotcheck_is_expected_to_agree_on_corpus_files_that_do_not_say_otherwise(
+    tmp_path: Path, header: dict[str, Any], expected: Expected | None
+) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(emit(DOUBLE, header))
+    assert entry_of(path, parse_file(path)).expected("aotcheck", "2.13.0") is expected
+
+
 # -- the night
 
 CONFIG = """

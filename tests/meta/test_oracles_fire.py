@@ -114,7 +114,6 @@ COUNTED = Program(("x0", "x1"), (op(None, "object.scale=", X, 3),), Literal(None
 ONE_STEP = TupleExpr((Literal(1),))
 EMPTIED = program(op("v0", "torch.neg", X), op(None, "Tensor.untyped_storage().resize_", X, 0))
 
-
 TAGGED = program(op("v0", "wrapped.tagged", X), op("v1", "torch.mul", Ref("v0"), 2), outputs=Ref("v1"))
 WRAPPED = program(op("v0", "wrapped.two", X, X), op("v1", "Tensor.view", Ref("v0"), -1), outputs=pair("v0", "v1"))
 VIEWED = program(op("v0", "wrapped.two", X, X), op("v1", "Tensor.view", Ref("v0"), -1), outputs=Ref("v1"))

@@ -73,7 +73,6 @@ FLOOR = {
     Feature.CONTEXT_AROUND_BACKWARD: 3,
 }
 
-
 RARER = {
     Feature.DATA_ASSIGNED: 3,
     Feature.SWAPPED: 1.5,

@@ -9,8 +9,9 @@ A header says of each backend, and of each version of torch, whether it agrees w
     note = "what a user sees, or the cause"       # only where the file's name and the difference do not say so
     alone = ["aot_eager"]        # only where a backend leaves a process that is of no use afterwards
     keys.aot_function = "(values, output)"        # the coarse key on each backend that differs, or once did
-    expect.aotcheck."*" = "agree"                 # every version
     expect.aot_function."2.13.0" = "differs"      # a known bug, there and in later versions until one is listed
+
+Of a corpus file, ``aotcheck`` is expected to agree (``expect.aotcheck."*" = "agree"``) where the header says nothing of it.
 """
 
 import re
@@ -99,7 +100,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def entry_of(path: Path, parsed: ParsedFile) -> Entry:
-    """What a script's header expects. One that is no corpus file expects nothing.
+    """What a script's header expects. One that is no corpus file, having no ``issue``, expects nothing unsaid.
 
     Raises:
         ProgramSyntaxError: the header says something that no header says.
@@ -115,7 +116,7 @@ def entry_of(path: Path, parsed: ParsedFile) -> Entry:
         raise wrong("expect and keys are tables")
     if not isinstance(alone, list):
         raise wrong("alone is a list of backends")
-    found: dict[str, dict[str, Expected]] = {}
+    found: dict[str, dict[str, Expected]] = {"aotcheck": {"*": Expected.AGREE}} if "issue" in header else {}
     for backend, said in expect.items():
         if not isinstance(said, dict):
             raise wrong(f"expect.{backend} is a table of versions")

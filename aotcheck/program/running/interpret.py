@@ -26,7 +26,6 @@ from aotcheck.program.ops.registry import Form, find, implementation
 
 __all__ = ["context_of", "dtype_of", "evaluate", "execute", "run_body"]
 
-
 Before = Callable[[OpCall, MutableMapping[str, Any]], None]
 """Called before each op call, with the environment."""
 

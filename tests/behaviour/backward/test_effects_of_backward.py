@@ -104,8 +104,6 @@ def _hooked(x, buffer):
 
 
 DOES_MORE = {"writes": Counts.apply, "draws": Draws.apply, "raises": RaisesOf.apply, "hook": _hooked}
-
-
 does_more = one_of(DOES_MORE)
 
 

@@ -132,8 +132,6 @@ FUNCTIONS = {
     "a checkpoint": lambda x, b: checkpoint(lambda x: F.dropout(x * x, 0.5).exp(), x, use_reentrant=False),
     "a reentrant checkpoint": lambda x, b: checkpoint(lambda x: (x * x).exp(), x, use_reentrant=True),
 }
-
-
 function = one_of(FUNCTIONS)
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Compile, agrees, attempt_later, backward, check, check_session, session
+from tests.behaviour.harness import Compile, agrees, attempt_later, backward, check_session, session
 from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import ENTRIES, again, arguments, batches, linear, parameter_gradients, seeded, state
 
@@ -260,12 +260,10 @@ def test_an_argument_of_a_checkpoint_must_not_be_written_before_the_backward(com
         lambda x: F.dropout(x * torch.randn(3, device=x.device), 0.5) ** 2,
     ],
 )
-def test_a_checkpoint_recomputes_with_the_same_random_numbers(inner, preserve):
-    def f(x):
-        y = checkpoint(inner, x * torch.rand(3, device=x.device), use_reentrant=False, preserve_rng_state=preserve)
-        return y * torch.rand(3, device=x.device)
-
-    check(f, *[lambda: given(leaf(2, 3))] * 2, rtol=1e-6)
+@agrees(*[lambda: given(leaf(2, 3))] * 2, rtol=1e-6)
+def test_a_checkpoint_recomputes_with_the_same_random_numbers(x, *, inner, preserve):
+    y = checkpoint(inner, x * torch.rand(3, device=x.device), use_reentrant=False, preserve_rng_state=preserve)
+    return y * torch.rand(3, device=x.device)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])

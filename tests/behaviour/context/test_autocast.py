@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import attempt, backward, check, differentiable, session
+from tests.behaviour.harness import agrees, attempt, backward, check, differentiable, session
 from tests.behaviour.inputs import given, leaf, plain, to_device
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -70,15 +70,13 @@ def test_autocast_around_some_calls(compile, device: str):
         yield x, y, out
 
 
-def test_autocast_inside(device: str):
-    def f(x, y):
-        with torch.autocast(device, dtype=torch.bfloat16):
-            z = x @ y
-            with torch.autocast(device, enabled=False):
-                w = x @ y
-        return z, w
-
-    check(f, lambda: given(leaf(2, 3), leaf(3, 2, seed=1)))
+@agrees(lambda: given(leaf(2, 3), leaf(3, 2, seed=1)))
+def test_autocast_inside(x, y, *, device: str):
+    with torch.autocast(device, dtype=torch.bfloat16):
+        z = x @ y
+        with torch.autocast(device, enabled=False):
+            w = x @ y
+    return z, w
 
 
 def _nested_autocast(x, y):

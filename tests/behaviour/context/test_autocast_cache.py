@@ -4,24 +4,22 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.behaviour.harness import agrees, attempt, backward, check, check_session, session, through_dynamo
+from tests.behaviour.harness import agrees, attempt, backward, check_session, session, through_dynamo
 from tests.behaviour.inputs import given, leaf, plain, to_device
 
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3), (3, 3)])
-def test_a_leaf_is_transposed_in_place_after_autocast_dropped_its_cast(shape, again):
-    def function(x):
-        with torch.autocast("cpu", torch.bfloat16):
-            first = x @ torch.ones(x.shape[-1], 2, device=x.device)
-        with torch.no_grad():
-            x.t_()
-        if not again:
-            return first, None
-        with torch.autocast("cpu", torch.bfloat16):
-            return first, x @ torch.ones(x.shape[-1], 2, device=x.device)
-
-    check(function, lambda: (leaf(*shape),), lambda: (leaf(*shape),))
+@agrees(lambda shape: (leaf(*shape),), lambda shape: (leaf(*shape),))
+def test_a_leaf_is_transposed_in_place_after_autocast_dropped_its_cast(x, *, again):
+    with torch.autocast("cpu", torch.bfloat16):
+        first = x @ torch.ones(x.shape[-1], 2, device=x.device)
+    with torch.no_grad():
+        x.t_()
+    if not again:
+        return first, None
+    with torch.autocast("cpu", torch.bfloat16):
+        return first, x @ torch.ones(x.shape[-1], 2, device=x.device)
 
 
 def _data():

@@ -159,15 +159,13 @@ def test_a_view_of_a_view_of_a_custom_result_made_before_a_write(x):
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_custom_view_whose_storage_grew_before_a_write(told):
-    def f(x):
-        torch.ops.inductor.resize_storage_bytes_.default(x, 32)
-        v = x.as_strided((2,), (4,))
-        x.requires_grad_(told)
-        x.zero_()
-        return v[0]
-
-    check(f, lambda: given(View.apply(plain(2))))
+@agrees(lambda: given(View.apply(plain(2))))
+def test_a_custom_view_whose_storage_grew_before_a_write(x, *, told):
+    torch.ops.inductor.resize_storage_bytes_.default(x, 32)
+    v = x.as_strided((2,), (4,))
+    x.requires_grad_(told)
+    x.zero_()
+    return v[0]
 
 
 @session

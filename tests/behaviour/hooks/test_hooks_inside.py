@@ -218,14 +218,12 @@ def test_a_hook_on_an_unused_view_is_not_called_and_one_on_a_used_view_is(x):
 
 @pytest.mark.parametrize("given_x", [lambda: leaf(2, 3), lambda: leaf(2, 3) * 1], ids=["leaf", "non-leaf"])
 @pytest.mark.parametrize("made", ["of the argument", "of a result"])
-def test_a_hook_on_a_view_of_which_another_view_was_made(made: str, given_x):
-    def f(x):
-        v = (x if made == "of the argument" else x * 2).t()
-        w = v.view(3, 2)[1:]
-        v.register_hook(lambda g: g * 3)
-        return w, w * 2
-
-    check(f, lambda: given(given_x()))
+@agrees(lambda given_x: given(given_x()))
+def test_a_hook_on_a_view_of_which_another_view_was_made(x, *, made: str):
+    v = (x if made == "of the argument" else x * 2).t()
+    w = v.view(3, 2)[1:]
+    v.register_hook(lambda g: g * 3)
+    return w, w * 2
 
 
 @session
@@ -276,15 +274,13 @@ def test_a_second_derivative_through_a_hook_that_squares_the_gradient(compile, p
     yield torch.autograd.grad(g.sum(), x)
 
 
-def test_a_hook_whose_handle_is_removed_inside_is_not_called(place):
-    def f(x):
-        y = x * 2
-        z = y * y
-        place(x, y, z).register_hook(lambda g: g * 3).remove()
-        place(x, y, z).register_hook(lambda g: g * 5)
-        return z
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_hook_whose_handle_is_removed_inside_is_not_called(x, *, place):
+    y = x * 2
+    z = y * y
+    place(x, y, z).register_hook(lambda g: g * 3).remove()
+    place(x, y, z).register_hook(lambda g: g * 5)
+    return z
 
 
 def test_a_hook_whose_handle_escapes_the_call_is_refused(place):

@@ -120,7 +120,6 @@ def several(module, log):
 
 HOOKS = [scales, logs, gives_what_came, scales_before, keeps_what_came, several]
 
-
 keeping = one_of(KEEPING)
 hook = one_of(HOOKS)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, one_of, session
+from tests.behaviour.harness import agrees, attempt_later, check, one_of, session
 from tests.behaviour.input_aliasing.common import BODIES, _double_first, _return_aliases, _write_both, _write_second
 from tests.behaviour.inputs import Given, given, given_of, leaf, plain, to_device
 
@@ -24,7 +24,6 @@ def test_a_view_and_a_view_of_another_dtype_overlap():
 
 
 body = one_of(BODIES)
-
 
 COMPLEX = {
     "conj": (lambda b: b, lambda b: b.conj()),
@@ -67,14 +66,12 @@ def test_an_as_strided_element_is_written_through_its_real_part(stride):
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_bytes_of_bools_that_are_neither_zero_nor_one(inside):
-    def f(x):
-        y = torch.ones(3, dtype=torch.bool, device=x.device) if inside else x
-        view = y.view(torch.uint8)
-        view.neg_()
-        return view, y.view(torch.uint8)[1:], x
-
-    check(f, lambda: given(to_device(torch.ones(3, dtype=torch.bool))))
+@agrees(lambda: given(to_device(torch.ones(3, dtype=torch.bool))))
+def test_bytes_of_bools_that_are_neither_zero_nor_one(x, *, inside):
+    y = torch.ones(3, dtype=torch.bool, device=x.device) if inside else x
+    view = y.view(torch.uint8)
+    view.neg_()
+    return view, y.view(torch.uint8)[1:], x
 
 
 @pytest.mark.parametrize("trained", [False, True])

@@ -50,10 +50,7 @@ def test_a_write_to_memory_of_two_storages_by_dlpack_or_numpy_is_refused(other):
 
 body = one_of(BODIES)
 
-
 KINDS = {"plain": of_plain, "leaf": of_leaf, "non-leaf": of_non_leaf, "detached": of_detached}
-
-
 kind = one_of(KINDS)
 
 
@@ -270,12 +267,10 @@ _NORMALIZED = {
 @pytest.mark.on_the_cpu("on a GPU the kernel decides whether it reads the weight or writes the statistics first")
 @pytest.mark.parametrize("operands", _NORMALIZED.values(), ids=_NORMALIZED)
 @pytest.mark.parametrize("training", [True, False])
-def test_running_statistics_that_share_memory_with_operands_of_batch_norm(operands, training):
-    def f(x, w, v):
-        x, weight, bias, mean, variance = operands(x, w, v)
-        return torch.nn.functional.batch_norm(x * 2, mean, variance, weight, bias, training)
-
-    check(f, lambda: (leaf(4, 3), plain(3, seed=1).abs(), plain(3, seed=2).abs()), rtol=1e-5)
+@agrees(lambda: (leaf(4, 3), plain(3, seed=1).abs(), plain(3, seed=2).abs()), rtol=1e-5)
+def test_running_statistics_that_share_memory_with_operands_of_batch_norm(x, w, v, *, operands, training):
+    x, weight, bias, mean, variance = operands(x, w, v)
+    return torch.nn.functional.batch_norm(x * 2, mean, variance, weight, bias, training)
 
 
 @pytest.mark.parametrize("kept", ["both", "the view"])

@@ -121,22 +121,18 @@ def test_a_buffer_written_from_a_leaf_and_not_returned(compile):
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64], ids=str
 )
-def test_an_input_of_any_dtype_written(dtype: torch.dtype):
-    def f(x):
-        x[0] = x[1]
-        return x.clone()
-
-    check(f, lambda: given(plain(3).abs().to(dtype)))
+@agrees(lambda dtype: given(plain(3).abs().to(dtype)))
+def test_an_input_of_any_dtype_written(x):
+    x[0] = x[1]
+    return x.clone()
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1,), (1, 3)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_an_input_of_any_shape_written(shape: tuple[int, ...], dtype: torch.dtype):
-    def f(x, y):
-        x.add_(y)
-        return x * y
-
-    check(f, lambda: given(plain(*shape, dtype=dtype), leaf(*shape, seed=1, dtype=dtype)))
+@agrees(lambda shape, dtype: given(plain(*shape, dtype=dtype), leaf(*shape, seed=1, dtype=dtype)))
+def test_an_input_of_any_shape_written(x, y):
+    x.add_(y)
+    return x * y
 
 
 @pytest.mark.parametrize(
@@ -150,12 +146,10 @@ def test_an_input_of_any_shape_written(shape: tuple[int, ...], dtype: torch.dtyp
     ],
     ids=["permuted", "channels last", "strided", "with an offset", "transposed"],
 )
-def test_an_input_of_any_layout_written(layout):
-    def f(x, y):
-        x.mul_(2)
-        return x + y, x.relu()
-
-    check(f, lambda: given(layout(plain(2, 4, 3, 5)), layout(leaf(2, 4, 3, 5, seed=1))))
+@agrees(lambda layout: given(layout(plain(2, 4, 3, 5)), layout(leaf(2, 4, 3, 5, seed=1))))
+def test_an_input_of_any_layout_written(x, y):
+    x.mul_(2)
+    return x + y, x.relu()
 
 
 @agrees(lambda: given(plain(5), torch.tensor([1, 3], device=plain(1).device), leaf(2, seed=1)))
@@ -240,12 +234,10 @@ def test_a_write_of_another_dtype_and_of_a_broadcast():
     ids=str,
 )
 @pytest.mark.parametrize("shape", [(), (0,), (3,)], ids=str)
-def test_zero_dim_and_zero_size_inputs_of_any_dtype_written(dtype: torch.dtype, shape: tuple[int, ...]):
-    def f(x, y):
-        x.copy_(y)
-        return x.clone(), x.view(-1), x * y
-
-    check(f, lambda: given(plain(*shape).abs().to(dtype), plain(*shape, seed=1).abs().to(dtype)))
+@agrees(lambda dtype, shape: given(plain(*shape).abs().to(dtype), plain(*shape, seed=1).abs().to(dtype)))
+def test_zero_dim_and_zero_size_inputs_of_any_dtype_written(x, y):
+    x.copy_(y)
+    return x.clone(), x.view(-1), x * y
 
 
 def test_a_zero_dim_input_written_with_a_scalar_and_used_with_another_dtype():
@@ -343,19 +335,16 @@ _TOO_LARGE = {
 
 @pytest.mark.parametrize("caught", [False, True])
 @pytest.mark.parametrize("write", _TOO_LARGE.values(), ids=_TOO_LARGE)
-def test_an_operand_too_large_for_the_written_tensor_is_eagers_error(write, caught):
+@agrees(lambda: given(plain(2), plain(2, seed=1)))
+def test_an_operand_too_large_for_the_written_tensor_is_eagers_error(x, y, *, write, caught):
     """Meta kernels of many ops resize the tensor instead."""
-
-    def f(x, y):
-        try:
-            write(x[1:], y)
-        except RuntimeError:
-            if not caught:
-                raise
-            x.mul_(5)
-        return x * 2
-
-    check(f, lambda: given(plain(2), plain(2, seed=1)))
+    try:
+        write(x[1:], y)
+    except RuntimeError:
+        if not caught:
+            raise
+        x.mul_(5)
+    return x * 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64], ids=str)

@@ -19,36 +19,30 @@ RESHAPES = CHANGES | {"squeeze_ of one": lambda x: x.squeeze_(0), "resize_ to tw
 
 @pytest.mark.parametrize("change", RESHAPES.values(), ids=RESHAPES)
 @pytest.mark.parametrize("writes", ["none", "before", "after", "before and after"])
-def test_an_argument_is_reshaped_in_place_alone_or_between_writes(change, writes: str):
-    def f(x):
-        if "before" in writes:
-            x.mul_(2)
-        change(x)
-        if "after" in writes:
-            x.add_(1)
-        return x * 3
-
-    check(f, lambda: given(plain(1, 3)))
+@agrees(lambda: given(plain(1, 3)))
+def test_an_argument_is_reshaped_in_place_alone_or_between_writes(x, *, change, writes: str):
+    if "before" in writes:
+        x.mul_(2)
+    change(x)
+    if "after" in writes:
+        x.add_(1)
+    return x * 3
 
 
-def test_a_view_made_before_its_base_is_reshaped_in_place(change):
-    def f(x):
-        view = x[0]
-        change(x)
-        view.mul_(2)
-        return view, x * 3
-
-    check(f, lambda: given(plain(1, 3)))
+@agrees(lambda: given(plain(1, 3)))
+def test_a_view_made_before_its_base_is_reshaped_in_place(x, *, change):
+    view = x[0]
+    change(x)
+    view.mul_(2)
+    return view, x * 3
 
 
-def test_a_view_made_after_its_base_is_reshaped_in_place(change):
-    def f(x):
-        change(x)
-        view = x.view(-1) if x.is_contiguous() else x[0]
-        view.mul_(2)
-        return view, x * 3
-
-    check(f, lambda: given(plain(1, 3)))
+@agrees(lambda: given(plain(1, 3)))
+def test_a_view_made_after_its_base_is_reshaped_in_place(x, *, change):
+    change(x)
+    view = x.view(-1) if x.is_contiguous() else x[0]
+    view.mul_(2)
+    return view, x * 3
 
 
 def test_one_of_two_arguments_that_overlap_is_reshaped_in_place(change):
@@ -77,13 +71,11 @@ def test_an_argument_passed_twice_is_reshaped_in_place(change):
     check(lambda x, y: (change(x), y.add_(1), x * 3)[2], make)
 
 
-def test_an_argument_is_reshaped_in_place_under_no_grad(change):
-    def f(x):
-        with torch.no_grad():
-            change(x)
-        return x * 3
-
-    check(f, lambda: given(plain(1, 3)))
+@agrees(lambda: given(plain(1, 3)))
+def test_an_argument_is_reshaped_in_place_under_no_grad(x, *, change):
+    with torch.no_grad():
+        change(x)
+    return x * 3
 
 
 def test_the_data_of_a_leaf_is_reshaped_in_place(change):
@@ -92,16 +84,14 @@ def test_the_data_of_a_leaf_is_reshaped_in_place(change):
 
 @pytest.mark.parametrize("name", ["t_", "transpose_", "swapaxes_", "unsqueeze_", "squeeze_", "as_strided_", "detach_"])
 @pytest.mark.parametrize("write", [None, "before", "after"])
-def test_a_non_leaf_is_reshaped_in_place_before_or_after_a_write(name: str, write: str | None):
-    def f(x):
-        if write == "before":
-            x.mul_(2)
-        CHANGES[name](x)
-        if write == "after":
-            x.mul_(2)
-        return x * 3
-
-    check(f, lambda: non_leaf(1, 3))
+@agrees(lambda: non_leaf(1, 3))
+def test_a_non_leaf_is_reshaped_in_place_before_or_after_a_write(x, *, name: str, write: str | None):
+    if write == "before":
+        x.mul_(2)
+    CHANGES[name](x)
+    if write == "after":
+        x.mul_(2)
+    return x * 3
 
 
 @pytest.mark.parametrize("name", ["t_", "transpose_", "unsqueeze_", "squeeze_", "as_strided_"])
@@ -110,13 +100,11 @@ def test_a_leaf_that_requires_grad_is_reshaped_in_place(name: str):
 
 
 @pytest.mark.parametrize("name", ["t_", "unsqueeze_", "squeeze_"])
-def test_a_leaf_is_reshaped_in_place_under_no_grad(name: str):
-    def f(x):
-        with torch.no_grad():
-            CHANGES[name](x)
-        return x * 3
-
-    check(f, lambda: given(leaf(1, 3)))
+@agrees(lambda: given(leaf(1, 3)))
+def test_a_leaf_is_reshaped_in_place_under_no_grad(x, *, name: str):
+    with torch.no_grad():
+        CHANGES[name](x)
+    return x * 3
 
 
 def test_an_intermediate_is_reshaped_in_place(change):

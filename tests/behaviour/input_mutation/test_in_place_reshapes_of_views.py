@@ -72,14 +72,12 @@ def test_a_view_reshaped_in_place_to_its_own_geometry_keeps_its_hooks(compile, c
 
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (2, 3)], ids=str)
 @pytest.mark.parametrize("reshaped", [lambda v: v.unsqueeze_(0), lambda v: v.t_() if v.dim() < 3 else v])
-def test_a_view_made_inside_is_reshaped_in_place_and_returned(shape, reshaped):
-    def f(x):
-        y = x.clone()
-        v = y.view_as(y) if y.dim() > 2 else y.t()
-        reshaped(v)
-        return v
-
-    check(f, lambda: given(leaf(*shape)))
+@agrees(lambda shape: given(leaf(*shape)))
+def test_a_view_made_inside_is_reshaped_in_place_and_returned(x, *, reshaped):
+    y = x.clone()
+    v = y.view_as(y) if y.dim() > 2 else y.t()
+    reshaped(v)
+    return v
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -9,15 +9,13 @@ from tests.behaviour.inputs import given, leaf, non_leaf, plain, to_device
 
 @pytest.mark.parametrize("later", [False, True], ids=["before", "before and after"])
 @pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x.t()], ids=["detached", "view"])
-def test_a_view_of_an_alias_made_before_the_alias_requires_grad(view, later):
-    def f(x):
-        y = x.detach()
-        before = view(y)
-        x.t_()
-        y.requires_grad_()
-        return (before, view(y)) if later else before
-
-    check(f, lambda: given(plain(2, 3)))
+@agrees(lambda: given(plain(2, 3)))
+def test_a_view_of_an_alias_made_before_the_alias_requires_grad(x, *, view, later):
+    y = x.detach()
+    before = view(y)
+    x.t_()
+    y.requires_grad_()
+    return (before, view(y)) if later else before
 
 
 @agrees(lambda: given(leaf(4)))
@@ -91,18 +89,16 @@ def test_a_leaf_made_inside_stops_requiring_grad(compile, make, again):
 @pytest.mark.parametrize(
     "out", [torch.zeros_like, lambda v: torch.zeros_like(v)[1:], lambda v: torch.zeros(2, 2, device=v.device)]
 )
-def test_requires_grad_of_a_no_grad_view_in_a_function_that_writes_an_out(out):
-    def function(x):
-        base = x * 2
-        with torch.no_grad():
-            view = base[1:]
-        view.requires_grad_()
-        with torch.no_grad():
-            written = out(view)
-            torch.add(torch.ones_like(written), 1, out=written)
-        return view * 1, view, written
-
-    check(function, lambda: (leaf(3, 3),), lambda: non_leaf(3, 3))
+@agrees(lambda: (leaf(3, 3),), lambda: non_leaf(3, 3))
+def test_requires_grad_of_a_no_grad_view_in_a_function_that_writes_an_out(x, *, out):
+    base = x * 2
+    with torch.no_grad():
+        view = base[1:]
+    view.requires_grad_()
+    with torch.no_grad():
+        written = out(view)
+        torch.add(torch.ones_like(written), 1, out=written)
+    return view * 1, view, written
 
 
 def accumulated(w, y):

@@ -17,16 +17,14 @@ def test_requires_grad_of_an_input_that_is_used_afterwards(x):
 
 
 @pytest.mark.parametrize("change", [lambda x: x.squeeze_(), lambda x: x.mul_(2)])
-def test_a_view_made_before_its_base_required_grad_and_then_did_not(change):
-    def f(x):
-        v = x.t()
-        x.requires_grad_()
-        y = x.clone()
-        x.requires_grad_(False)
-        change(x)
-        return y, v
-
-    check(f, lambda: given(plain(1)))
+@agrees(lambda: given(plain(1)))
+def test_a_view_made_before_its_base_required_grad_and_then_did_not(x, *, change):
+    v = x.t()
+    x.requires_grad_()
+    y = x.clone()
+    x.requires_grad_(False)
+    change(x)
+    return y, v
 
 
 def test_requires_grad_of_an_input_without_a_use():
@@ -173,27 +171,23 @@ def test_an_argument_requires_grad_until_it_is_written(f):
 
 @pytest.mark.parametrize("write", [torch.Tensor.zero_, torch.Tensor.exp_, lambda v: v.t().mul_(2)])
 @pytest.mark.parametrize("away", [True, False])
-def test_a_view_written_before_its_base_requires_grad(write, away):
-    def f(x, y):
-        v = x.t()
-        if away:
-            x.data = y
-        write(v)
-        x.requires_grad = True
-        return v
-
-    check(f, lambda: given(plain(2, 2), plain(2, 2, seed=1)))
+@agrees(lambda: given(plain(2, 2), plain(2, 2, seed=1)))
+def test_a_view_written_before_its_base_requires_grad(x, y, *, write, away):
+    v = x.t()
+    if away:
+        x.data = y
+    write(v)
+    x.requires_grad = True
+    return v
 
 
 @pytest.mark.parametrize("change", [lambda v: v.add_(1), lambda v: v.unsqueeze_(0), lambda v: v.set_(v)])
-def test_a_view_is_written_reshaped_or_set_before_its_base_requires_grad(change):
-    def itself(x):
-        view = x.view_as(x)
-        change(view)
-        x.requires_grad_()
-        return view
-
-    check(itself, lambda: given(plain(2, 2)))
+@agrees(lambda: given(plain(2, 2)))
+def test_a_view_is_written_reshaped_or_set_before_its_base_requires_grad(x, *, change):
+    view = x.view_as(x)
+    change(view)
+    x.requires_grad_()
+    return view
 
 
 @agrees(lambda: given(plain(2, 2, dtype=torch.complex64)))

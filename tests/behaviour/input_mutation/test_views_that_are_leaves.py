@@ -191,16 +191,13 @@ def test_a_view_of_a_leaf_view_whose_base_is_written(grad):
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("made_of", [lambda x: x, lambda x: x.view(6)])
-def test_a_no_grad_view_of_a_leaf_view(context, made_of):
+@agrees(lambda: given(plain(2, 3).view(3, 2).requires_grad_()))
+def test_a_no_grad_view_of_a_leaf_view(x, *, context, made_of):
     """It requires grad as their base does, which does not."""
-
-    def f(x):
-        inner = made_of(x)
-        with context():
-            view = inner[1:]
-        return view.clone(), inner * 2
-
-    check(f, lambda: given(plain(2, 3).view(3, 2).requires_grad_()))
+    inner = made_of(x)
+    with context():
+        view = inner[1:]
+    return view.clone(), inner * 2
 
 
 @session

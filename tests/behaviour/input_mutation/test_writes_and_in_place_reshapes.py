@@ -94,28 +94,24 @@ change = one_of(CHANGES)
 
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("change", [lambda v: v.t_(), lambda v: v.unsqueeze_(0), lambda v: v.as_strided_((1,), (1,))])
-def test_a_view_reshaped_in_place_is_returned_without_its_base(change, written):
-    def f(x):
-        y = x * 2
-        v = y.t()
-        change(v)
-        if written:
-            v.mul_(3)
-        return v
-
-    check(f, lambda: given(leaf(2, 3)))
+@agrees(lambda: given(leaf(2, 3)))
+def test_a_view_reshaped_in_place_is_returned_without_its_base(x, *, change, written):
+    y = x * 2
+    v = y.t()
+    change(v)
+    if written:
+        v.mul_(3)
+    return v
 
 
 @pytest.mark.parametrize("returned", [(0,), (1,), (0, 1)], ids=str)
-def test_views_of_a_written_argument_that_is_then_reshaped(returned):
-    def f(x):
-        x.zero_()
-        part = x.unbind()[0]
-        several = part, part.view(1, 1)
-        x.t_()
-        return [several[k] for k in returned]
-
-    check(f, lambda: given(leaf(2, 1).clone()))
+@agrees(lambda: given(leaf(2, 1).clone()))
+def test_views_of_a_written_argument_that_is_then_reshaped(x, *, returned):
+    x.zero_()
+    part = x.unbind()[0]
+    several = part, part.view(1, 1)
+    x.t_()
+    return [several[k] for k in returned]
 
 
 WRITES = {
@@ -220,12 +216,10 @@ def test_an_argument_written_from_a_result_is_then_reshaped(compile, make, made,
 @pytest.mark.parametrize("size", [0, 3])
 @pytest.mark.parametrize("write", [torch.Tensor.zero_, lambda t: t.mul_(2)], ids=["zero_", "mul_"])
 @pytest.mark.parametrize("change", [lambda t: t.unsqueeze_(0), lambda t: t.t_()], ids=["unsqueeze_", "t_"])
-def test_writes_around_an_in_place_reshape_where_the_storage_grew(change, write, size):
-    def grows(x):
-        write(x)
-        x.untyped_storage().resize_(64)
-        change(x)
-        write(x)
-        return x
-
-    check(grows, lambda: non_leaf(size))
+@agrees(lambda size: non_leaf(size))
+def test_writes_around_an_in_place_reshape_where_the_storage_grew(x, *, change, write):
+    write(x)
+    x.untyped_storage().resize_(64)
+    change(x)
+    write(x)
+    return x

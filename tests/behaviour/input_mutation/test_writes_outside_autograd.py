@@ -171,23 +171,19 @@ def test_an_input_saved_and_written_through_data_inside(buffer, x):
 
 @pytest.mark.parametrize("shape", [(0,), (3,), (2, 0, 3)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-def test_a_view_of_a_leaf_written_under_no_grad_and_saved(dtype: torch.dtype, shape: tuple[int, ...]):
-    def f(x):
-        with torch.no_grad():
-            x.zero_()
-        return x * x
-
-    check(f, lambda: given_of(leaf(*shape, dtype=dtype), lambda a: (a.unsqueeze(0),)))
+@agrees(lambda dtype, shape: given_of(leaf(*shape, dtype=dtype), lambda a: (a.unsqueeze(0),)))
+def test_a_view_of_a_leaf_written_under_no_grad_and_saved(x):
+    with torch.no_grad():
+        x.zero_()
+    return x * x
 
 
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
-def test_a_no_grad_write_to_a_leaf_that_is_a_view_shows_in_a_view_made_before(view, used):
-    def function(x):
-        seen = view(x)
-        before = seen * seen if used else None
-        with torch.no_grad():
-            x.mul_(2)
-        return seen * 3, before
-
-    check(function, leaf_that_is_a_view, leaf_that_is_a_view)
+@agrees(leaf_that_is_a_view, leaf_that_is_a_view)
+def test_a_no_grad_write_to_a_leaf_that_is_a_view_shows_in_a_view_made_before(x, *, view, used):
+    seen = view(x)
+    before = seen * seen if used else None
+    with torch.no_grad():
+        x.mul_(2)
+    return seen * 3, before

@@ -12,13 +12,11 @@ from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside the whole"])
 @pytest.mark.parametrize("start", [0, 1])
-def test_the_offset_of_an_empty_part_of_a_clone_with_gaps(start, beside):
-    def f(x):
-        x.neg_()
-        y = x.clone()
-        return (y.narrow(0, start, 0), y) if beside else y.narrow(0, start, 0)
-
-    check(f, lambda: given(to_device(torch.ones(1)).as_strided((1,), (2,))))
+@agrees(lambda: given(to_device(torch.ones(1)).as_strided((1,), (2,))))
+def test_the_offset_of_an_empty_part_of_a_clone_with_gaps(x, *, start, beside):
+    x.neg_()
+    y = x.clone()
+    return (y.narrow(0, start, 0), y) if beside else y.narrow(0, start, 0)
 
 
 @agrees(lambda: given(to_device(torch.ones(2)).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
@@ -43,13 +41,11 @@ def test_the_offset_of_an_empty_part_that_out_resizes(x):
 @pytest.mark.parametrize(
     "geometry", [((1, 2), (3, 1)), ((2, 1, 3), (1, 9, 2)), ((1,), (3,)), ((1, 2), (0, 1))], ids=str
 )
-def test_the_offset_of_an_empty_part_of_a_like_tensor_that_is_overwritten(like, geometry):
-    def f(x):
-        y = like(x)
-        torch.cumsum(x, 0, out=y)
-        return [y.narrow(d, 1, 0) for d in range(y.dim())]
-
-    check(f, lambda: given(to_device(torch.ones(20)).as_strided(*geometry)), compile=aotcheck.aot_function)
+@agrees(lambda geometry: given(to_device(torch.ones(20)).as_strided(*geometry)), compile=aotcheck.aot_function)
+def test_the_offset_of_an_empty_part_of_a_like_tensor_that_is_overwritten(x, *, like):
+    y = like(x)
+    torch.cumsum(x, 0, out=y)
+    return [y.narrow(d, 1, 0) for d in range(y.dim())]
 
 
 @agrees(lambda: given(plain(4, dtype=torch.complex64)))
@@ -114,7 +110,6 @@ def test_outputs_alias_one_another_through_several_alias_bases():
 
 make = one_of(INPUTS)
 
-
 SPLITS = {
     "unbind": lambda x: x.unbind(0),
     "split": lambda x: x.split(1),
@@ -126,8 +121,6 @@ SPLITS = {
     "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2),
     "unsafe_split_with_sizes": lambda x: torch.unsafe_split_with_sizes(x, [1, 1]),
 }
-
-
 split = one_of(SPLITS)
 
 

@@ -8,14 +8,12 @@ from tests.behaviour.inputs import given, leaf, non_leaf, plain
 
 
 @pytest.mark.parametrize("made", [lambda x: x * 2, torch.ones_like, lambda x: x[:1]])
-def test_requires_grad_of_results_and_views_made_in_inference_mode(made):
-    def function(x):
-        with torch.inference_mode():
-            inside = made(x)
-            inside.requires_grad_()
-        return inside * 2, inside
-
-    check(function, lambda: (leaf(2, 3),), lambda: non_leaf(2, 3))
+@agrees(lambda: (leaf(2, 3),), lambda: non_leaf(2, 3))
+def test_requires_grad_of_results_and_views_made_in_inference_mode(x, *, made):
+    with torch.inference_mode():
+        inside = made(x)
+        inside.requires_grad_()
+    return inside * 2, inside
 
 
 def copies_into_an_argument(x, y):
@@ -155,12 +153,10 @@ def test_detach_outside_of_a_part_made_in_inference_mode_may_be_written(compile,
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float32])
 @pytest.mark.parametrize("size", [0, 4])
-def test_detach_outside_of_a_dtype_view_made_and_written_in_inference_mode(dtype, size):
-    def f(x):
-        y = x * 2
-        with torch.inference_mode():
-            view = y.view(dtype)
-            view.zero_()
-        return view.detach(), y
-
-    check(f, lambda: (plain(size, size),))
+@agrees(lambda size: (plain(size, size),))
+def test_detach_outside_of_a_dtype_view_made_and_written_in_inference_mode(x, *, dtype):
+    y = x * 2
+    with torch.inference_mode():
+        view = y.view(dtype)
+        view.zero_()
+    return view.detach(), y

@@ -13,15 +13,12 @@ from tests.behaviour.shared import INPUTS, KINDS_OF_VIEWS
 
 @pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[0], lambda x: x.view(torch.float64)])
-def test_a_no_grad_view_of_integers_written_from_a_leaf(view, quiet):
+@agrees(lambda: given(to_device(torch.arange(4)).view(2, 2), leaf(2, 2)), backward=None)
+def test_a_no_grad_view_of_integers_written_from_a_leaf(x, y, *, view, quiet):
     """As those do that were written by comparing with what requires grad."""
-
-    def f(x, y):
-        x.gt_(y)
-        with quiet():
-            return view(x)
-
-    check(f, lambda: given(to_device(torch.arange(4)).view(2, 2), leaf(2, 2)), backward=None)
+    x.gt_(y)
+    with quiet():
+        return view(x)
 
 
 class _ReturnsIt(torch.autograd.Function):
@@ -53,15 +50,12 @@ def test_a_view_made_under_no_grad_between_two_writes(compile, make, grad):
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.long])
 @pytest.mark.parametrize("through", [False, True])
-def test_views_made_before_integers_are_written_from_a_leaf(dtype, through):
+@agrees(lambda dtype: given(to_device(torch.zeros(3, dtype=dtype)), leaf(3)))
+def test_views_made_before_integers_are_written_from_a_leaf(x, y, *, through):
     """No view can be made of them afterwards."""
-
-    def f(x, y):
-        view, inner = x.view(3), x.view(3)[1:]
-        (view if through else x).gt_(y)
-        return view, inner
-
-    check(f, lambda: given(to_device(torch.zeros(3, dtype=dtype)), leaf(3)))
+    view, inner = x.view(3), x.view(3)[1:]
+    (view if through else x).gt_(y)
+    return view, inner
 
 
 make = one_of(INPUTS)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import Raised, attempt, check, session
+from tests.behaviour.harness import Raised, agrees, attempt, check, session
 from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.shared import non_leaf
 
@@ -194,12 +194,10 @@ def test_the_result_of_max_pool1d_is_no_view(compile, context):
 
 @pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_a_dtype_view_of_batch_norm_of_a_transposed_input_has_eagers_strides(make, n):
-    def f(x):
-        normal = torch.nn.functional.batch_norm(x.t(), None, None, training=True)
-        return normal.expand(2, n, n).view(torch.uint8), x * 1
-
-    check(f, lambda: given(make(n, n)))
+@agrees(lambda make, n: given(make(n, n)))
+def test_a_dtype_view_of_batch_norm_of_a_transposed_input_has_eagers_strides(x, *, n):
+    normal = torch.nn.functional.batch_norm(x.t(), None, None, training=True)
+    return normal.expand(2, n, n).view(torch.uint8), x * 1
 
 
 ENDS = {

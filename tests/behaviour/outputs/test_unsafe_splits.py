@@ -37,26 +37,22 @@ def test_an_unsafe_split_in_inference_mode_whose_source_is_then_reshaped(compile
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
-def test_an_unsafe_split_whose_source_is_then_assigned_data(split, requires_grad):
-    def f(x):
-        y = x.clone()
-        v, w = split(y, *((1, 1) if split is torch.unsafe_split else (2, 1)))
-        y.data = v
-        return w, y
-
-    check(f, lambda: given(leaf(1, 2) if requires_grad else plain(1, 2)))
+@agrees(lambda requires_grad: given(leaf(1, 2) if requires_grad else plain(1, 2)))
+def test_an_unsafe_split_whose_source_is_then_assigned_data(x, *, split):
+    y = x.clone()
+    v, w = split(y, *((1, 1) if split is torch.unsafe_split else (2, 1)))
+    y.data = v
+    return w, y
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
-def test_data_assigned_to_an_unsafe_split(split, requires_grad):
-    def f(x):
-        v, w = split(x, *((1, 1) if split is torch.unsafe_split else (2, 1)))
-        other = v.clone()
-        v.data = other
-        return v, w, other
-
-    check(f, lambda: given(leaf(1, 2) if requires_grad else plain(1, 2)))
+@agrees(lambda requires_grad: given(leaf(1, 2) if requires_grad else plain(1, 2)))
+def test_data_assigned_to_an_unsafe_split(x, *, split):
+    v, w = split(x, *((1, 1) if split is torch.unsafe_split else (2, 1)))
+    other = v.clone()
+    v.data = other
+    return v, w, other
 
 
 @pytest.mark.parametrize("op", [torch.unsafe_split, torch.unsafe_chunk])

@@ -35,8 +35,6 @@ REFUSED = {
     "a loop over values": lambda x: [x * n for n in x.tolist()],
     "float of a tensor": lambda x: x * float(x.sum()),
 }
-
-
 refused = one_of(REFUSED)
 
 

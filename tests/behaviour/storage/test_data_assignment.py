@@ -41,12 +41,10 @@ def test_through_torch_compile_data_assignment_counts_no_version(compile, contex
     [lambda y: y, lambda y: y * 2, lambda y: y[1:], lambda y: y.clone()],
     ids=["input", "fresh", "view", "clone"],
 )
-def test_data_assigned_to_an_input_without_grad(data):
-    def f(x, y):
-        x.data = data(y)
-        return x * 3
-
-    check(f, lambda: given(plain(3), plain(4, seed=1)))
+@agrees(lambda: given(plain(3), plain(4, seed=1)))
+def test_data_assigned_to_an_input_without_grad(x, y, *, data):
+    x.data = data(y)
+    return x * 3
 
 
 @pytest.mark.parametrize("data", [lambda y: y, lambda y: y * 2, lambda y: y.clone()], ids=["input", "fresh", "clone"])

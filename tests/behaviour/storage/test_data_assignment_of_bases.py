@@ -43,14 +43,12 @@ def writes_by_the_base(base, view):
     [lambda: to_device(torch.empty(0)), lambda: to_device(torch.empty(0, 3)), lambda: to_device(torch.empty(2, 0))],
 )
 @pytest.mark.parametrize("view", [lambda b: b[:1], lambda b: b.view(-1), lambda b: b.t()])
-def test_a_view_whose_base_is_assigned_data_without_elements(function, data, view):
-    def whole(x):
-        base = x * 1
-        seen = view(base)
-        base.data = data()
-        return function(base, seen)
-
-    check(whole, lambda: (leaf(2, 3),), lambda: (leaf(2, 3),))
+@agrees(lambda: (leaf(2, 3),), lambda: (leaf(2, 3),))
+def test_a_view_whose_base_is_assigned_data_without_elements(x, *, function, data, view):
+    base = x * 1
+    seen = view(base)
+    base.data = data()
+    return function(base, seen)
 
 
 @pytest.mark.parametrize("used", [False, True])
@@ -134,22 +132,19 @@ def test_a_view_made_between_two_data_assignments_to_its_base(both, make, view, 
 @pytest.mark.parametrize("returned", ["later", "both"])
 @pytest.mark.parametrize("change", ["nothing", "reshaped", "written"])
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_complex_view_whose_base_moved_to_memory_that_holds_no_complex_number(size: int, change: str, returned: str):
+@agrees(lambda size: given(plain(size)[:2]))
+def test_a_complex_view_whose_base_moved_to_memory_that_holds_no_complex_number(x, *, change: str, returned: str):
     """On half of a complex number there is no complex tensor."""
-
-    def f(x):
-        elsewhere = x.as_strided((0,), (0,), 1)
-        torch.sum(torch.ones((0, 2), device=x.device), 0, out=elsewhere)
-        view = torch.view_as_complex(x)
-        x.data = elsewhere
-        later = view.t()
-        if change == "reshaped":
-            view.t_()
-        elif change == "written":
-            view.add_(1)
-        return later if returned == "later" else (view, later)
-
-    check(f, lambda: given(plain(size)[:2]))
+    elsewhere = x.as_strided((0,), (0,), 1)
+    torch.sum(torch.ones((0, 2), device=x.device), 0, out=elsewhere)
+    view = torch.view_as_complex(x)
+    x.data = elsewhere
+    later = view.t()
+    if change == "reshaped":
+        view.t_()
+    elif change == "written":
+        view.add_(1)
+    return later if returned == "later" else (view, later)
 
 
 SMALLER = {
@@ -206,14 +201,12 @@ def test_a_no_grad_view_whose_base_moves_to_a_smaller_storage(compile, view, dat
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3)])
-def test_a_written_view_whose_base_is_assigned_data_of_another_shape(shape):
-    def f(x, w):
-        view = x.t()
-        view.zero_()
-        x.data = w
-        return view
-
-    check(f, lambda: given(*non_leaf(2, 3).args, plain(*shape)))
+@agrees(lambda shape: given(*non_leaf(2, 3).args, plain(*shape)))
+def test_a_written_view_whose_base_is_assigned_data_of_another_shape(x, w):
+    view = x.t()
+    view.zero_()
+    x.data = w
+    return view
 
 
 def test_a_view_keeps_its_history_when_its_base_moves():
@@ -276,15 +269,13 @@ def test_a_view_of_a_no_grad_view_that_moves_and_is_written_by_an_alias():
 
 @pytest.mark.parametrize("leave", [lambda x, y: x.set_(y), lambda x, y: setattr(x, "data", y)], ids=["set_", "data"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_views_made_before_and_after_set_or_data_assignment(leave, grad):
-    def f(x, y):
-        before = x.view(-1)
-        leave(x, y)
-        after = before[1:]
-        x.mul_(2)
-        return before, after, x * 3
-
-    check(f, lambda: given(leaf(3) * 2 if grad else plain(3), plain(4)))
+@agrees(lambda grad: given(leaf(3) * 2 if grad else plain(3), plain(4)))
+def test_views_made_before_and_after_set_or_data_assignment(x, y, *, leave):
+    before = x.view(-1)
+    leave(x, y)
+    after = before[1:]
+    x.mul_(2)
+    return before, after, x * 3
 
 
 @agrees(lambda: given(leaf(2, 2, dtype=torch.complex64)), backward=None, probe=False)
@@ -297,39 +288,33 @@ def test_a_no_grad_conjugate_of_an_intermediate_that_is_assigned_data(x):
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_view_whose_base_is_assigned_a_part_of_its_own_data(grad):
-    def f(x):
-        y = x.clone()
-        view = y.t()
-        y.data = y.detach()[0]
-        y.zero_()
-        return view.as_strided((2,), (0,))
-
-    check(f, lambda: given(plain(2).requires_grad_(grad)))
+@agrees(lambda grad: given(plain(2).requires_grad_(grad)))
+def test_a_view_whose_base_is_assigned_a_part_of_its_own_data(x):
+    y = x.clone()
+    view = y.t()
+    y.data = y.detach()[0]
+    y.zero_()
+    return view.as_strided((2,), (0,))
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_real_view_whose_base_is_assigned_an_empty_part_of_itself(place):
-    def f(x):
-        y = x.clone()
-        part = torch.view_as_real(y)[..., place]
-        y.data = y[1:]
-        return y.zero_(), part
-
-    check(f, lambda: given(plain(1, dtype=torch.complex64)))
+@agrees(lambda: given(plain(1, dtype=torch.complex64)))
+def test_a_real_view_whose_base_is_assigned_an_empty_part_of_itself(x, *, place):
+    y = x.clone()
+    part = torch.view_as_real(y)[..., place]
+    y.data = y[1:]
+    return y.zero_(), part
 
 
 @pytest.mark.parametrize("view", [torch.conj, lambda x: x.conj()[1:]], ids=["conj", "part"])
 @pytest.mark.parametrize("make", [plain, leaf, lambda *args, **kwargs: leaf(*args, **kwargs) * 1])
-def test_a_conjugate_of_an_argument_that_is_assigned_its_conjugate_and_written(make, view):
-    def f(x):
-        v = view(x)
-        with torch.no_grad():
-            x.data = x.conj()
-            x.mul_(2)
-        return v
-
-    check(f, lambda: given(make(2, dtype=torch.complex64)))
+@agrees(lambda make: given(make(2, dtype=torch.complex64)))
+def test_a_conjugate_of_an_argument_that_is_assigned_its_conjugate_and_written(x, *, view):
+    v = view(x)
+    with torch.no_grad():
+        x.data = x.conj()
+        x.mul_(2)
+    return v
 
 
 @pytest.mark.parametrize("elsewhere", [lambda x, y: setattr(y, "data", y.clone()), lambda x, y: setattr(y, "data", x)])

@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, one_of, session, through_dynamo, write
+from tests.behaviour.harness import (
+    Raised,
+    agrees,
+    attempt,
+    attempt_later,
+    check,
+    one_of,
+    session,
+    through_dynamo,
+    write,
+)
 from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import view_of_leaf, view_of_non_leaf
 from tests.behaviour.storage.common import DATA, PLAIN_AND_LEAVES
@@ -30,15 +40,13 @@ NEW_DATA = {
 
 
 @pytest.mark.parametrize("data", NEW_DATA.values(), ids=NEW_DATA.keys())
-def test_inference_data_assigned_to_a_leaf_that_a_custom_function_saved(data):
-    def function(x):
-        squared = Square.apply(x)
-        with torch.inference_mode():
-            made = data(x)
-        x.data = made
-        return squared
-
-    check(function, lambda: (leaf(2, 3),), lambda: (leaf(2, 3),), probe=False)
+@agrees(lambda: (leaf(2, 3),), lambda: (leaf(2, 3),), probe=False)
+def test_inference_data_assigned_to_a_leaf_that_a_custom_function_saved(x, *, data):
+    squared = Square.apply(x)
+    with torch.inference_mode():
+        made = data(x)
+    x.data = made
+    return squared
 
 
 def base_made_inside_given_inference_data(x):

@@ -247,7 +247,6 @@ def test_a_view_of_an_argument_that_was_set_to_itself_and_reshaped(compile, twic
 
 set_ = one_of(SETS)
 
-
 _WRITTEN_FIRST = {
     "copied": lambda x, y: x.copy_(y),
     "multiplied": lambda x, y: x.mul_(y),

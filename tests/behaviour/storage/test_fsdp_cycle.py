@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, one_of, session
+from tests.behaviour.harness import agrees, attempt_later, backward, check, one_of, session
 from tests.behaviour.inputs import Given, given, leaf, plain
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
@@ -110,15 +110,13 @@ def test_a_parameters_storage_is_shrunk_to_a_part(compile):
 resize = one_of(RESIZES)
 
 
-def test_a_storage_grown_filled_used_and_freed(resize):
-    def f(x, y):
-        resize(x, 12)
-        x.copy_(y)
-        z = x * y
-        resize(x, 0)
-        return z
-
-    check(f, *[lambda: given(_freed(3), plain(3, seed=1))] * 2)
+@agrees(*[lambda: given(_freed(3), plain(3, seed=1))] * 2)
+def test_a_storage_grown_filled_used_and_freed(x, y, *, resize):
+    resize(x, 12)
+    x.copy_(y)
+    z = x * y
+    resize(x, 0)
+    return z
 
 
 def test_a_parameters_storage_grown_filled_used_and_freed(resize):

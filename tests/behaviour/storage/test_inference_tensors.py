@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, backward, check, session, write
+from tests.behaviour.harness import agrees, attempt, attempt_later, backward, session, write
 from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.shared import VIEWS
 
@@ -45,16 +45,14 @@ def test_a_leaf_that_is_an_inference_tensor(compile):
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 @pytest.mark.parametrize("used", [False, True])
-def test_a_leaf_gets_its_own_view_as_data_after_a_write_in_inference_mode(view, used):
-    def function(x):
-        seen = view(x)
-        before = seen * seen if used else None
-        with torch.inference_mode():
-            x.mul_(2)
-        x.data = seen
-        return seen * 1, before
-
-    check(function, lambda: (leaf(2, 3),), lambda: (leaf(2, 3),))
+@agrees(lambda: (leaf(2, 3),), lambda: (leaf(2, 3),))
+def test_a_leaf_gets_its_own_view_as_data_after_a_write_in_inference_mode(x, *, view, used):
+    seen = view(x)
+    before = seen * seen if used else None
+    with torch.inference_mode():
+        x.mul_(2)
+    x.data = seen
+    return seen * 1, before
 
 
 LEFT = {

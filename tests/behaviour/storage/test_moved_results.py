@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.functions import View
-from tests.behaviour.harness import attempt, attempt_later, check, check_session, session
+from tests.behaviour.harness import agrees, attempt, attempt_later, check, check_session, session
 from tests.behaviour.inputs import given, leaf, non_leaf, plain
 from tests.behaviour.shared import GRAD_MODES, MODES, quietly, same, view_of_leaf, view_of_non_leaf
 from tests.behaviour.storage.common import MOVES_BY_SETATTR, PLAIN_AND_LEAVES, _non_leaf_and_plain, _view
@@ -221,42 +221,36 @@ def test_a_view_of_a_view_whose_storage_is_then_replaced(go, write, make):
 
 
 @pytest.mark.parametrize("go", GOES.values(), ids=GOES)
-def test_a_view_of_a_view_of_an_intermediate_whose_storage_is_then_replaced(go):
-    def f(x):
-        y = x * 2
-        v = y.t()
-        w = v.unsqueeze(0)
-        go(v)
-        w.mul_(3)
-        return w, y
-
-    check(f, lambda: given(leaf(2, 2)))
+@agrees(lambda: given(leaf(2, 2)))
+def test_a_view_of_a_view_of_an_intermediate_whose_storage_is_then_replaced(x, *, go):
+    y = x * 2
+    v = y.t()
+    w = v.unsqueeze(0)
+    go(v)
+    w.mul_(3)
+    return w, y
 
 
 @pytest.mark.parametrize("go", GOES.values(), ids=GOES)
-def test_a_view_whose_view_chain_has_two_views_with_replaced_storage(go):
-    def f(x):
-        u = x.t()
-        v = u.unsqueeze(0)
-        w = v[..., 0]
-        go(v)
-        go(u)
-        return w
-
-    check(f, INPUTS["with a history"])
+@agrees(INPUTS["with a history"])
+def test_a_view_whose_view_chain_has_two_views_with_replaced_storage(x, *, go):
+    u = x.t()
+    v = u.unsqueeze(0)
+    w = v[..., 0]
+    go(v)
+    go(u)
+    return w
 
 
 @pytest.mark.parametrize("go", GOES.values(), ids=GOES)
-def test_a_view_of_a_view_of_an_argument_that_gets_that_view_as_data(go):
-    def f(x):
-        v = x[1:]
-        x.data = v
-        w = v[1:]
-        go(v)
-        w.fill_(3)
-        return w
-
-    check(f, lambda: given(plain(3, 3)))
+@agrees(lambda: given(plain(3, 3)))
+def test_a_view_of_a_view_of_an_argument_that_gets_that_view_as_data(x, *, go):
+    v = x[1:]
+    x.data = v
+    w = v[1:]
+    go(v)
+    w.fill_(3)
+    return w
 
 
 def test_a_view_of_a_view_of_a_custom_function_result_that_is_set_to_nothing():

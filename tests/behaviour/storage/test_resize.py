@@ -41,12 +41,10 @@ def test_resize_of_a_tensor_that_requires_grad_is_eagers_error():
     ids=["empty", "fits", "other size", "strided"],
 )
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_out_resizes_an_argument(out):
-    def f(x, y, z):
-        torch.add(x, y, out=z)
-        return z * 2
-
-    check(f, lambda: given(plain(3), plain(3, seed=1), out()))
+@agrees(lambda out: given(plain(3), plain(3, seed=1), out()))
+def test_out_resizes_an_argument(x, y, z):
+    torch.add(x, y, out=z)
+    return z * 2
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")

@@ -81,50 +81,42 @@ def test_an_input_written_after_it_is_set(set_):
     check(lambda x, y: (set_(x, y), x.mul_(2), x * 3, y * 2)[2:], _two)
 
 
-def test_a_view_made_before_set_is_written_after_it(set_):
-    def f(x, y):
-        old = x[1:]
-        set_(x, y)
-        old.mul_(2)
-        x.add_(1)
-        return old, x * 3
-
-    check(f, lambda: given_of(plain(3), lambda base: (base.view(3), plain(4, seed=1))))
+@agrees(lambda: given_of(plain(3), lambda base: (base.view(3), plain(4, seed=1))))
+def test_a_view_made_before_set_is_written_after_it(x, y, *, set_):
+    old = x[1:]
+    set_(x, y)
+    old.mul_(2)
+    x.add_(1)
+    return old, x * 3
 
 
 def test_the_source_of_set_is_written_afterwards(set_):
     check(lambda x, y: (set_(x, y), y.mul_(2), x * 3)[2], _two)
 
 
-def test_an_intermediate_set_to_an_input(set_):
-    def f(x, y):
-        z = x * 2
-        old = z[1:]
-        z.add_(1)
-        set_(z, y)
-        z.mul_(3)
-        return z, old
-
-    check(f, _two)
+@agrees(_two)
+def test_an_intermediate_set_to_an_input(x, y, *, set_):
+    z = x * 2
+    old = z[1:]
+    z.add_(1)
+    set_(z, y)
+    z.mul_(3)
+    return z, old
 
 
-def test_an_input_set_to_an_intermediate(set_):
-    def f(x, y):
-        z = y * 2
-        set_(x, z)
-        x.add_(1)
-        return x * 2, z
-
-    check(f, _two)
+@agrees(_two)
+def test_an_input_set_to_an_intermediate(x, y, *, set_):
+    z = y * 2
+    set_(x, z)
+    x.add_(1)
+    return x * 2, z
 
 
-def test_an_input_set_under_no_grad_where_another_input_requires_grad(set_):
-    def f(x, y, w):
-        with torch.no_grad():
-            set_(x, y)
-        return x * 2, w * w
-
-    check(f, lambda: given(plain(3), plain(4, seed=1), leaf(3)))
+@agrees(lambda: given(plain(3), plain(4, seed=1), leaf(3)))
+def test_an_input_set_under_no_grad_where_another_input_requires_grad(x, y, w, *, set_):
+    with torch.no_grad():
+        set_(x, y)
+    return x * 2, w * w
 
 
 @agrees(_two)
@@ -201,14 +193,12 @@ GROWING = {
 
 @pytest.mark.parametrize("set_", GROWING.values(), ids=GROWING)
 @pytest.mark.parametrize("made", [False, True], ids=["argument", "made inside"])
-def test_set_grows_a_storage_that_is_too_small(set_, made):
-    def f(x, y):
-        y = y * 2 if made else y
-        set_(x, y)
-        x.fill_(3)
-        return y, y + 1
-
-    check(f, lambda: given(plain(2), plain(2, seed=1)))
+@agrees(lambda: given(plain(2), plain(2, seed=1)))
+def test_set_grows_a_storage_that_is_too_small(x, y, *, set_, made):
+    y = y * 2 if made else y
+    set_(x, y)
+    x.fill_(3)
+    return y, y + 1
 
 
 @agrees(lambda: given(plain(2), leaf(2)))

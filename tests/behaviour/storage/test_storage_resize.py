@@ -182,32 +182,26 @@ def test_a_view_reshaped_in_place_whose_storage_is_then_freed(x):
 resize = one_of(RESIZES)
 
 
-def test_a_storage_freed(resize):
-    def f(x, y):
-        z = x * y
-        resize(x, 0)
-        return z
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_a_storage_freed(x, y, *, resize):
+    z = x * y
+    resize(x, 0)
+    return z
 
 
-def test_a_storage_grown_and_filled(resize):
-    def f(x, y):
-        resize(x, 12)
-        x.copy_(y)
-        return x * 2
-
-    check(f, lambda: given(_freed(3), plain(3, seed=1)))
+@agrees(lambda: given(_freed(3), plain(3, seed=1)))
+def test_a_storage_grown_and_filled(x, y, *, resize):
+    resize(x, 12)
+    x.copy_(y)
+    return x * 2
 
 
-def test_a_storage_grown_in_place_keeps_its_values(resize):
-    def f(x, y):
-        resize(x, 24)
-        z = x.as_strided((6,), (1,))
-        z[3:].copy_(y)
-        return z * 2
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_a_storage_grown_in_place_keeps_its_values(x, y, *, resize):
+    resize(x, 24)
+    z = x.as_strided((6,), (1,))
+    z[3:].copy_(y)
+    return z * 2
 
 
 def test_an_intermediates_storage_freed(resize):
@@ -221,23 +215,19 @@ def test_an_intermediates_storage_freed(resize):
     check(f, lambda: given(leaf(3)))
 
 
-def test_a_storage_freed_through_a_view(resize):
-    def f(x, y):
-        z = x * y
-        resize(x.view(-1), 0)
-        return z
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_a_storage_freed_through_a_view(x, y, *, resize):
+    z = x * y
+    resize(x.view(-1), 0)
+    return z
 
 
-def test_a_storage_freed_and_grown_again(resize):
-    def f(x, y):
-        resize(x, 0)
-        resize(x, 12)
-        x.copy_(y)
-        return x * 2
-
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), plain(3, seed=1)))
+def test_a_storage_freed_and_grown_again(x, y, *, resize):
+    resize(x, 0)
+    resize(x, 12)
+    x.copy_(y)
+    return x * 2
 
 
 @pytest.mark.parametrize("grown", [False, True])

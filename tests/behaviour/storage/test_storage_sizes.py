@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import check, check_session, session
+from tests.behaviour.harness import agrees, check_session, session
 from tests.behaviour.inputs import given, leaf, plain, to_device
 
 
@@ -177,21 +177,19 @@ def _bytes_of(t, start, end):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex128, torch.int16], ids=str)
 @pytest.mark.parametrize("sizes", [(5,), (0, 5), (37,), (37, 48), (3, 48), (5, 1, 48), (69,)], ids=str)
 @pytest.mark.parametrize("made", ["argument", "inside"])
-def test_a_storage_of_no_whole_number_of_elements(dtype, sizes, made):
-    def f(x):
-        t = x if made == "argument" else x.clone()
-        doubled, known = t.mul(2), t.untyped_storage().nbytes()
-        for nbytes in sizes:
-            t.untyped_storage().resize_(nbytes)
-            known = min(known, nbytes)
-        t.untyped_storage().resize_(69)
-        _bytes_of(t, known, 69).fill_(63)
-        t[1:3].add_(1)
-        end = _bytes_of(t, 60, 69)
-        t.untyped_storage().resize_(67)
-        return doubled, t[:2], t[1:].mul(3), end[:7]
-
-    check(f, lambda: given(torch.arange(4).to(dtype)))
+@agrees(lambda dtype: given(torch.arange(4).to(dtype)))
+def test_a_storage_of_no_whole_number_of_elements(x, *, sizes, made):
+    t = x if made == "argument" else x.clone()
+    doubled, known = t.mul(2), t.untyped_storage().nbytes()
+    for nbytes in sizes:
+        t.untyped_storage().resize_(nbytes)
+        known = min(known, nbytes)
+    t.untyped_storage().resize_(69)
+    _bytes_of(t, known, 69).fill_(63)
+    t[1:3].add_(1)
+    end = _bytes_of(t, 60, 69)
+    t.untyped_storage().resize_(67)
+    return doubled, t[:2], t[1:].mul(3), end[:7]
 
 
 @pytest.mark.parametrize("nbytes", [5, 37])
@@ -211,11 +209,9 @@ def test_a_write_as_bytes_to_a_storage_of_no_whole_number_of_elements(compile, n
 
 
 @pytest.mark.parametrize("nbytes", [4, 17])
-def test_gradients_of_a_tensor_whose_storage_then_holds_no_whole_number_of_elements(nbytes):
-    def f(x, y):
-        t = x * y
-        loss = (t * 3).exp()
-        t.detach().untyped_storage().resize_(nbytes)
-        return loss
-
-    check(f, lambda: given(to_device(torch.ones(3, dtype=torch.float64)).requires_grad_(), plain(3).double()))
+@agrees(lambda: given(to_device(torch.ones(3, dtype=torch.float64)).requires_grad_(), plain(3).double()))
+def test_gradients_of_a_tensor_whose_storage_then_holds_no_whole_number_of_elements(x, y, *, nbytes):
+    t = x * y
+    loss = (t * 3).exp()
+    t.detach().untyped_storage().resize_(nbytes)
+    return loss

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, session
+from tests.behaviour.harness import agrees, attempt_later, check_session, session
 from tests.behaviour.inputs import given, given_of, leaf, non_leaf, plain
 from tests.behaviour.storage.common import _quietly, _session
 
@@ -118,33 +118,27 @@ def test_a_view_of_an_argument_negated_in_place_that_is_then_assigned_the_view()
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_the_grad_fn_of_a_view_whose_base_is_written_several_times_and_moves(times):
+@agrees(lambda: non_leaf(2, 2))
+def test_the_grad_fn_of_a_view_whose_base_is_written_several_times_and_moves(x, *, times):
     """The call writes it once: when its views were made is not told by counting."""
-
-    def f(x):
-        for _ in range(times):
-            x.neg_()
-        y = x.clone()
-        v = x.t()
-        x.data = y
-        x.zero_()
-        return v
-
-    check(f, lambda: non_leaf(2, 2))
+    for _ in range(times):
+        x.neg_()
+    y = x.clone()
+    v = x.t()
+    x.data = y
+    x.zero_()
+    return v
 
 
 @pytest.mark.parametrize("part", [lambda x: torch.split(x, [1, 1])[0], lambda x: x.t(), lambda x: x.unbind()[1]])
-def test_a_view_of_a_written_argument_moved_to_memory_that_is_written_by_another(part):
+@agrees(lambda: given_of(leaf(2, 2), lambda root: (root.clone(), plain(2, 2, seed=4))))
+def test_a_view_of_a_written_argument_moved_to_memory_that_is_written_by_another(x, y, *, part):
     """The part was made after the history of what it is of, whenever the memory was written last."""
-
-    def f(x, y):
-        x.zero_()
-        v = part(x)
-        x.data = y
-        y.zero_()
-        return v
-
-    check(f, lambda: given_of(leaf(2, 2), lambda root: (root.clone(), plain(2, 2, seed=4))))
+    x.zero_()
+    v = part(x)
+    x.data = y
+    y.zero_()
+    return v
 
 
 def _quiet_view(x):

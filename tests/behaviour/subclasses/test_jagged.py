@@ -182,12 +182,10 @@ def test_an_index_read_from_another_tensor_than_offsets_is_refused():
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("lengths", [(0, 0), (2, 3)], ids=["empty", "filled"])
 @pytest.mark.parametrize("inference", [False, True], ids=["grad", "inference"])
-def test_dropout_of_a_jagged_tensor(p, lengths, inference):
-    def f(x):
-        with torch.inference_mode(inference):
-            return torch.nn.functional.dropout(x, p)
-
-    check(f, lambda: given(jagged(*lengths, grad=not inference)))
+@agrees(lambda lengths, inference: given(jagged(*lengths, grad=not inference)))
+def test_dropout_of_a_jagged_tensor(x, *, p, inference):
+    with torch.inference_mode(inference):
+        return torch.nn.functional.dropout(x, p)
 
 
 PARTED = {

@@ -75,8 +75,6 @@ OF_THEMSELVES = {
     "softmax": lambda x: torch.softmax(x, -1),
     "beside another": lambda x: (x.exp(), x * 3),
 }
-
-
 of_itself = one_of(OF_THEMSELVES)
 
 

@@ -71,23 +71,19 @@ def test_a_wrapper_made_of_aliases_of_a_no_grad_view_is_reshaped_in_place(compil
 
 @every_class
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64], ids=["bool", "int64"])
-def test_an_integer_wrapper_made_inside_is_filled_from_a_tensor_that_requires_grad(make, dtype):
-    def function(x, y):
-        made = x.to(dtype)
-        made.fill_(y.sum())
-        return made, y * 2
-
-    check(function, lambda: (make(2, 2), leaf(2)), probe=False)
+@agrees(lambda make: (make(2, 2), leaf(2)), probe=False)
+def test_an_integer_wrapper_made_inside_is_filled_from_a_tensor_that_requires_grad(x, y, *, dtype):
+    made = x.to(dtype)
+    made.fill_(y.sum())
+    return made, y * 2
 
 
 @pytest.mark.parametrize("name", ["transpose_", "unsqueeze_"])
-def test_a_wrapper_made_of_an_argument_and_an_intermediate_is_reshaped_in_place(name):
-    def function(x, y):
-        made = TwoTensor(x, y * 2)
-        getattr(made, name)(*((0, -1) if name == "transpose_" else (0,)))
-        return made, x
-
-    check(function, lambda: (two(2, 2), two(2, 2, seed=5)))
+@agrees(lambda: (two(2, 2), two(2, 2, seed=5)))
+def test_a_wrapper_made_of_an_argument_and_an_intermediate_is_reshaped_in_place(x, y, *, name):
+    made = TwoTensor(x, y * 2)
+    getattr(made, name)(*((0, -1) if name == "transpose_" else (0,)))
+    return made, x
 
 
 _FACTORIES = {

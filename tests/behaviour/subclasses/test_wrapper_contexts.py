@@ -170,12 +170,10 @@ def test_dropout_of_a_wrapper(make):
 
 
 @every_class
-def test_random_numbers_are_written_into_a_wrapper(make):
-    def f(x):
-        x.bernoulli_(0.5)
-        return x * 2
-
-    check(f, lambda: given(make(3, 4)))
+@agrees(lambda make: given(make(3, 4)))
+def test_random_numbers_are_written_into_a_wrapper(x):
+    x.bernoulli_(0.5)
+    return x * 2
 
 
 @agrees(lambda: given(two(3, grad=True)))
@@ -213,12 +211,10 @@ def test_a_checkpoint_recomputes_dropout_of_a_wrapper(reentrant):
 
 
 @every_class
-def test_autocast_inside_with_wrappers(make):
-    def f(x, y):
-        with torch.autocast(x.device.type, torch.bfloat16):
-            return x @ y
-
-    check(f, lambda: given(make(3, 3, grad=True), make(3, 3, seed=1, grad=True)))
+@agrees(lambda make: given(make(3, 3, grad=True), make(3, 3, seed=1, grad=True)))
+def test_autocast_inside_with_wrappers(x, y):
+    with torch.autocast(x.device.type, torch.bfloat16):
+        return x @ y
 
 
 @agrees(lambda: given(two(3, 3, grad=True), leaf(3, 3)))
@@ -260,14 +256,12 @@ def test_autocast_inside_with_a_quantized_weight(x, weight):
 
 
 @every_class
-def test_grad_mode_is_changed_inside_with_a_wrapper(make):
-    def f(x):
-        with torch.no_grad():
-            y = x * 2
-        with torch.enable_grad():
-            return y, x * 3
-
-    check(f, lambda: given(make(3, grad=True)))
+@agrees(lambda make: given(make(3, grad=True)))
+def test_grad_mode_is_changed_inside_with_a_wrapper(x):
+    with torch.no_grad():
+        y = x * 2
+    with torch.enable_grad():
+        return y, x * 3
 
 
 @every_class

@@ -35,25 +35,21 @@ place = one_of(PLACES)
 
 
 @every_class
-def test_a_hook_inside_changes_the_gradient_of_a_wrapper(place, make):
-    def f(x):
-        y = x * 2
-        z = y.sin()
-        place(x, y, z).register_hook(lambda g: g * 3)
-        return z
-
-    check(f, lambda: given(make(3, grad=True)))
+@agrees(lambda make: given(make(3, grad=True)))
+def test_a_hook_inside_changes_the_gradient_of_a_wrapper(x, *, place):
+    y = x * 2
+    z = y.sin()
+    place(x, y, z).register_hook(lambda g: g * 3)
+    return z
 
 
 @every_class
-def test_a_hook_inside_on_a_view_of_which_another_view_is_made(make):
-    def f(x):
-        v = x.t()
-        w = v.t()
-        v.register_hook(lambda g: g * 3)
-        return w, v.clone()
-
-    check(f, lambda: given(make(2, 2, grad=True)))
+@agrees(lambda make: given(make(2, 2, grad=True)))
+def test_a_hook_inside_on_a_view_of_which_another_view_is_made(x):
+    v = x.t()
+    w = v.t()
+    v.register_hook(lambda g: g * 3)
+    return w, v.clone()
 
 
 @agrees(lambda: given(two(3, grad=True)))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, backward, check, cotangent, differentiable, session
+from tests.behaviour.harness import Raised, agrees, attempt_later, backward, check, cotangent, differentiable, session
 from tests.behaviour.inputs import given
 from tests.behaviour.shared import quietly
 from tests.behaviour.subclasses.common import every_class
@@ -83,13 +83,11 @@ def test_gradients_of_what_is_computed_of_a_wrapper_before_and_after_a_write(
 
 
 @pytest.mark.parametrize("view", ["unsqueeze", "detach"])
-def test_requires_grad_of_a_view_argument_after_a_view_of_it_was_made(view):
-    def function(x):
-        y = x.unsqueeze(0) if view == "unsqueeze" else x.detach()
-        x.requires_grad_()
-        return y, x * 2
-
-    check(function, lambda: (two(2, 2).t(),))
+@agrees(lambda: (two(2, 2).t(),))
+def test_requires_grad_of_a_view_argument_after_a_view_of_it_was_made(x, *, view):
+    y = x.unsqueeze(0) if view == "unsqueeze" else x.detach()
+    x.requires_grad_()
+    return y, x * 2
 
 
 VIEWS = {

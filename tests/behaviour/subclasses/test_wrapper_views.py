@@ -78,13 +78,11 @@ def test_set_of_a_view_of_a_wrapper(compile, part, grad):
 
 
 @every_class
-def test_a_detached_alias_of_a_wrapper_that_is_then_written(make):
-    def f(x):
-        alias = x.detach()
-        x.zero_()
-        return alias
-
-    check(f, lambda: given(make(3)))
+@agrees(lambda make: given(make(3)))
+def test_a_detached_alias_of_a_wrapper_that_is_then_written(x):
+    alias = x.detach()
+    x.zero_()
+    return alias
 
 
 @agrees(lambda: given(two(3, grad=True)))
@@ -205,15 +203,13 @@ _GIVES_IT_BACK = {
 
 @pytest.mark.parametrize("op", _GIVES_IT_BACK.values(), ids=_GIVES_IT_BACK)
 @pytest.mark.parametrize("make", [_ragged_of_numbers, lambda: two(3, 2)], ids=["ragged", "two"])
-def test_an_op_in_inference_mode_that_returns_its_wrapper_argument_and_a_view_of_its_alias(make, op):
-    def f(x):
-        alias = x.detach()
-        with torch.inference_mode():
-            view = alias.unflatten(2, (-1, 1)) if x.is_nested else alias.unsqueeze(-1)
-            back = op(x)
-        return back, view
-
-    check(f, lambda: given(make()))
+@agrees(lambda make: given(make()))
+def test_an_op_in_inference_mode_that_returns_its_wrapper_argument_and_a_view_of_its_alias(x, *, op):
+    alias = x.detach()
+    with torch.inference_mode():
+        view = alias.unflatten(2, (-1, 1)) if x.is_nested else alias.unsqueeze(-1)
+        back = op(x)
+    return back, view
 
 
 @every_class

@@ -66,12 +66,10 @@ def test_a_foreach_write_to_a_view_made_inside(compile):
 
 
 @pytest.mark.parametrize("write", ["mul_", "add_", "copy_"])
-def test_a_plain_argument_is_written_from_a_wrapper(write):
-    def f(x, w):
-        getattr(x, write)(w)
-        return x * 2
-
-    check(f, lambda: given(plain(3), two(3, seed=2)), probe=False)
+@agrees(lambda: given(plain(3), two(3, seed=2)), probe=False)
+def test_a_plain_argument_is_written_from_a_wrapper(x, w, *, write):
+    getattr(x, write)(w)
+    return x * 2
 
 
 @pytest.mark.parametrize("write", ["one by one", "foreach"])
@@ -114,22 +112,18 @@ def test_an_integer_wrapper_is_written_from_one_that_requires_grad():
 
 
 @every_class
-def test_a_wrapper_argument_is_written(make):
-    def f(x, y):
-        x.add_(y)
-        return x * y
-
-    check(f, lambda: given(make(3), make(3, seed=1, grad=True)))
+@agrees(lambda make: given(make(3), make(3, seed=1, grad=True)))
+def test_a_wrapper_argument_is_written(x, y):
+    x.add_(y)
+    return x * y
 
 
 @every_class
-def test_a_wrapper_argument_is_written_through_views(make):
-    def f(x):
-        x[1:].mul_(2)
-        x.view(-1)[0].zero_()
-        return x + 1
-
-    check(f, lambda: given(make(4)))
+@agrees(lambda make: given(make(4)))
+def test_a_wrapper_argument_is_written_through_views(x):
+    x[1:].mul_(2)
+    x.view(-1)[0].zero_()
+    return x + 1
 
 
 @session

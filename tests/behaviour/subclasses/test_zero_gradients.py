@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.harness import agrees, attempt_later, check, one_of, session
+from tests.behaviour.harness import agrees, attempt_later, one_of, session
 from tests.behaviour.inputs import given, leaf, plain, to_device
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
@@ -77,8 +77,6 @@ PROGRAMS = {
     "what it is taken of, too": lambda x: (lambda y: (y.abs(), y))(x.neg()),
     "two parts": lambda x: (lambda a, b: (a.abs(), b))(*x.neg().split([1, 2])),
 }
-
-
 program = one_of(PROGRAMS)
 
 
@@ -227,14 +225,12 @@ def test_ops_inside_on_a_zero_gradient_of_sgn_and_a_wrapper(compile, op, make):
     ],
     ids=["mul_", "add_", "copy_", "copied", "read"],
 )
-def test_a_zero_gradient_of_sgn_is_written_and_read_inside(write):
-    def f(x):
-        y = x.detach().requires_grad_()
-        with torch.enable_grad():
-            (z,) = torch.autograd.grad(y.sgn(), y, torch.ones(3, device=x.device))
-        return write(z, x)
-
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(leaf(3)))
+def test_a_zero_gradient_of_sgn_is_written_and_read_inside(x, *, write):
+    y = x.detach().requires_grad_()
+    with torch.enable_grad():
+        (z,) = torch.autograd.grad(y.sgn(), y, torch.ones(3, device=x.device))
+    return write(z, x)
 
 
 @agrees(lambda: given(leaf(3)))

@@ -71,7 +71,6 @@ _exprs: st.SearchStrategy[Expr] = st.recursive(
     max_leaves=5,
 )
 
-
 _indices = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 _backwards = st.builds(
     Backward,
