@@ -166,29 +166,17 @@ def test_parameters_of_one_flat_buffer_are_updated(a, b, x):
     return y.detach(), a * 2
 
 
-def test_a_flat_leaf_and_its_views():
-    def f(flat, a, b):
-        return (flat * 2).sum() + (a * b).sum()
-
-    def make() -> Given:
-        flat = leaf(6)
-        return given(flat, flat[:3], flat[3:])
-
-    check(f, make)
+@agrees(lambda: given_of(leaf(6), lambda flat: (flat, flat[:3], flat[3:])))
+def test_a_flat_leaf_and_its_views(flat, a, b):
+    return (flat * 2).sum() + (a * b).sum()
 
 
-def test_a_flat_gradient_and_its_views_are_written():
-    def f(grads, a, b):
-        grads.zero_()
-        a.add_(1)
-        b.sub_(1)
-        return grads * 2
-
-    def make() -> Given:
-        grads = plain(6)
-        return given(grads, grads[:3], grads[3:])
-
-    check(f, make)
+@agrees(lambda: given_of(plain(6), lambda grads: (grads, grads[:3], grads[3:])))
+def test_a_flat_gradient_and_its_views_are_written(grads, a, b):
+    grads.zero_()
+    a.add_(1)
+    b.sub_(1)
+    return grads * 2
 
 
 def test_views_of_a_base_that_requires_grad_are_written():
@@ -217,16 +205,10 @@ def test_a_non_leaf_base_and_its_view_are_written():
     check(f, make)
 
 
-def test_a_detached_alias_of_a_leaf_argument_is_written():
-    def f(x, y):
-        y.add_(1)
-        return x * 2
-
-    def make() -> Given:
-        x = leaf(3)
-        return given(x, x.detach())
-
-    check(f, make)
+@agrees(lambda: given_of(leaf(3), lambda x: (x, x.detach())))
+def test_a_detached_alias_of_a_leaf_argument_is_written(x, y):
+    y.add_(1)
+    return x * 2
 
 
 @agrees(lambda: given_of(plain(6), lambda base: (base.view(2, 3), base.view(3, 2))))

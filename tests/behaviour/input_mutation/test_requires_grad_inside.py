@@ -72,18 +72,12 @@ def test_requires_grad_of_one_of_two_aliases(x, y):
     return x * 2, y * 3
 
 
-def test_a_leaf_stops_requiring_grad_after_its_view_was_read_behind_a_write():
-    def f(x, y):
-        with torch.no_grad():
-            x.zero_()
-        y.clone()
-        x.requires_grad = False
-
-    def make():
-        x = leaf(3)
-        return given(x, x.t())
-
-    check(f, make)
+@agrees(lambda: given_of(leaf(3), lambda x: (x, x.t())))
+def test_a_leaf_stops_requiring_grad_after_its_view_was_read_behind_a_write(x, y):
+    with torch.no_grad():
+        x.zero_()
+    y.clone()
+    x.requires_grad = False
 
 
 @agrees(lambda: given(plain(3, 2)))
@@ -117,18 +111,12 @@ def test_requires_grad_of_a_leaf_that_requires_grad_already(x):
     return same, view
 
 
-def test_a_view_reshaped_in_place_before_its_base_requires_grad():
-    def f(x, view):
-        view.set_(view.untyped_storage(), 0, (2,), (1,))
-        view.as_strided_((1,), (1,), 1)
-        x.requires_grad_()
-        return view.repeat(2), x
-
-    def make():
-        x = plain(3)
-        return given(x, x.view(3))
-
-    check(f, make)
+@agrees(lambda: given_of(plain(3), lambda x: (x, x.view(3))))
+def test_a_view_reshaped_in_place_before_its_base_requires_grad(x, view):
+    view.set_(view.untyped_storage(), 0, (2,), (1,))
+    view.as_strided_((1,), (1,), 1)
+    x.requires_grad_()
+    return view.repeat(2), x
 
 
 def _for_a_while(x, y):
