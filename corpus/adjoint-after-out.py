@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.')"
 # keys.aot_function = "(exception, forward, RuntimeError: tensor.adjoint() is only supported on matrices or batches of matrices)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "aliasing of argument[1]['n'] after forward of call 1: eager shares storage with a0, compiled shares storage with a1"
 # keys.aot_eager = "(aliasing, input-input vs another input-input)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises AssertionError('aot_autograd() does not yet handle non-differentiable view input mutations. input 0 (x1) and input 1 (x0) share storage but are not differentiable views of each other.')"
 # keys.aot_eager = "(exception, forward, later call, AssertionError: aot_autograd() does not yet handle non-differentiable view input mutations)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError(\u0022split_with_sizes expects split_sizes to sum exactly to 1 (input tensor's size at dimension 0), but got split_sizes=[1, 1]\u0022), compiled raises ValueError(\u0022Split sizes add up to 2 but got the tensor's size of 1\u0022)"
 # keys.aot_eager = "(exception, forward, later call, ValueError: Split sizes add up to N but got the tensor's size of N)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/195665"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('setStorage: sizes [1], strides [0], storage offset 1, and itemsize 4 requiring a storage size of 8 are out of bounds for storage of size 4'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: setStorage: sizes [N], strides [N], storage offset N, and itemsize N requiring a storage size of N are out of bounds ...)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

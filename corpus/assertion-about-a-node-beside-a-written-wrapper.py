@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Node flip_1 was invalid, but is output')"
 # keys.aot_eager = "(exception, forward, AssertionError: Node V was invalid, but is output)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

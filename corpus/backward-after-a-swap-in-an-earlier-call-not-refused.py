@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 2: eager raises RuntimeError('Trying to execute AccumulateGrad node that was poisoned by swap_tensors this can happen when you try to run backward on a tensor that was swapped. For a module m with `torch.__future__.set_swap_module'), compiled raises nothing"
 # keys.aot_function = "(exception, backward, later call, missing RuntimeError: Trying to execute AccumulateGrad node that was poisoned by swap_tensors this can happen when you try to run backward on ...)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

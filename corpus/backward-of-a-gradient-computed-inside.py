@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/183603"
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises RuntimeError('torch.compile with aot_autograd does not currently support double backward')"
 # keys.aot_eager = "(exception, backward, RuntimeError: torch.compile with aot_autograd does not currently support double backward)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

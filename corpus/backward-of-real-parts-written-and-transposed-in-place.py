@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises RuntimeError('invalid gradient at index 0 - got [2, 1] but expected shape compatible with [1, 2]')"
 # keys.aot_function = "(exception, backward, RuntimeError: invalid gradient at index N - got [N] but expected shape compatible with [N])"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

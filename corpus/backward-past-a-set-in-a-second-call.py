@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after backward of call 2: eager raises nothing, compiled raises RuntimeError('derivative for set_ is not implemented')"
 # keys.aot_eager = "(exception, backward, later call, RuntimeError: derivative for set_ is not implemented)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 2: eager raises RuntimeError('derivative for set_ is not implemented'), compiled raises nothing"
 # keys.aot_function = "(exception, backward, later call, missing RuntimeError: derivative for set_ is not implemented)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 2: eager raises nothing, compiled raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or ')"
 # keys.aot_eager = "(exception, backward, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
 # keys.inductor = "(exception, backward, later call, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # expect.inductor."2.13.0" = "differs"
 # ///

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('expand: attempting to expand a dimension of length 2 -> 1!')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: expand: attempting to expand a dimension of length N -> N!)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

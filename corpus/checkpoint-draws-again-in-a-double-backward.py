@@ -7,7 +7,6 @@
 # keys.aotcheck = "(values, result after double grad)"
 # keys.aot_eager = "(rng, process after grad)"
 # expect.aotcheck."2.13.0" = "differs"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: Inference tensors cannot be saved for backward)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

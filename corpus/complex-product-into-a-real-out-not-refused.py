@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022result type ComplexFloat can't be cast to the desired output type Float\u0022), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: result type T can't be cast to the desired output type T)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

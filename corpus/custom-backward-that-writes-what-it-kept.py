@@ -6,7 +6,6 @@
 # note = "a custom backward writes a tensor that it keeps; the next backward does not see the write"
 # keys.aot_function = "(values, gradient after backward)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -6,7 +6,6 @@
 # note = "`a.data = b`, then a write to `b`: `a` has the old value"
 # keys.aot_function = "(values, output, later call)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

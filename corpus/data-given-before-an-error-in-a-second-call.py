@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "aliasing of a1 after forward of call 2: eager shares storage with a0, compiled shares storage with nothing before it"
 # keys.aot_eager = "(aliasing, input-input vs none, both raise, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

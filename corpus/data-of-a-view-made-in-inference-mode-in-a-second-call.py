@@ -5,7 +5,6 @@
 # difference = "leafness of a1 after probe of call 2: eager True, compiled refused"
 # keys.aot_function = "(leafness, input after probe, later call)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

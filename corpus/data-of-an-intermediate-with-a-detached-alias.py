@@ -5,7 +5,6 @@
 # difference = "aliasing of output[1] after forward of call 1: eager shares storage with nothing before it, compiled shares storage with output[0]"
 # keys.aot_function = "(aliasing, none vs output-output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

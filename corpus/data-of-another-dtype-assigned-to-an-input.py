@@ -5,7 +5,6 @@
 # difference = "dtype of a1 after forward of call 1: eager torch.float32, compiled torch.float64"
 # keys.aot_function = "(dtype, input)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -6,7 +6,6 @@
 # note = "an intermediate keeps its dtype after `x.data = y`"
 # keys.aot_function = "(dtype, output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('incorrect out shape after application of ViewMeta sequence: () (actual) vs (0,) (expected)')"
 # keys.aot_function = "(exception, forward, AssertionError: incorrect out shape after application of ViewMeta sequence: [N] (actual) vs [N] (expected))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

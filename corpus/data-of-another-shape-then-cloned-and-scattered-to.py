@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Expected index torch.Size([1, 1, 1, 2]) to be no larger than self torch.Size([1, 1, 1, 1]) apart from dimension 0')"
 # keys.aot_function = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than self torch.Size([N]) apart from dimension N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

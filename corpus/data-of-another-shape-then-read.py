@@ -6,7 +6,6 @@
 # note = "`x.data = y` of another shape, then a sum: the result has the wrong shape"
 # keys.aot_function = "(shape, output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

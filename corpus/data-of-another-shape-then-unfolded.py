@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Maximum size for tensor at dimension 0 is 1 but size is 2')"
 # keys.aot_function = "(exception, forward, RuntimeError: Maximum size for tensor at dimension N is N but size is N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

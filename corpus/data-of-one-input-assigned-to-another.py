@@ -5,7 +5,6 @@
 # difference = "aliasing of a1 after forward of call 1: eager shares storage with a0, compiled shares storage with nothing before it"
 # keys.aot_function = "(aliasing, input-input vs none)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "aliasing of a2 after forward of call 1: eager shares storage with a1, compiled shares storage with a0"
 # keys.aot_function = "(aliasing, input-input vs another input-input)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

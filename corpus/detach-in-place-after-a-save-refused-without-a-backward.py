@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please use out-of-place `.detach()` instead')"
 # keys.aot_function = "(exception, forward, RuntimeError: Trying to use a saved tensor that has been detached in-place, i.e)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and henc\u0022), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: Can't detach views in-place)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "requires-grad of a2 after forward of call 1: eager True, compiled False"
 # keys.aot_function = "(requires-grad, input)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

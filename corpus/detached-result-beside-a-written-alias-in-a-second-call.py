@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises AssertionError('incorrect out shape after application of ViewMeta sequence: (1,) (actual) vs () (expected)')"
 # keys.aot_eager = "(exception, forward, later call, AssertionError: incorrect out shape after application of ViewMeta sequence: [N] (actual) vs [N] (expected))"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

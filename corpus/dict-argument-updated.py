@@ -5,7 +5,6 @@
 # difference = "values of a1 after probe of call 1: eager 0.0 at [0] (1 of 1 elements differ), compiled 1.0"
 # keys.aot_function = "(values, input after probe)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "rng of process after forward of call 2: eager leaves the generator in one state, compiled in another"
 # keys.aot_eager = "(rng, process, both raise, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -6,7 +6,6 @@
 # note = "dropout with probability 1 leaves the generator in another state"
 # keys.aot_function = "(rng, process)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

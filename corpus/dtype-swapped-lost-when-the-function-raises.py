@@ -5,7 +5,6 @@
 # difference = "dtype of a0 after forward of call 1: eager torch.int64, compiled torch.float32"
 # keys.aot_function = "(dtype, input, both raise)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('torch.take_along_dim(): input and indices should have the same number of dimensions, but got 2 dimensions for input, and 3 dimensions for indices')"
 # keys.aot_function = "(exception, forward, RuntimeError: torch.take_along_dim(): input and indices should have the same number of dimensions, but got N dimensions for input, ...)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

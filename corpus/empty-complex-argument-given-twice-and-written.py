@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('a Tensor with 0 elements cannot be converted to Scalar')"
 # keys.aot_function = "(exception, forward, RuntimeError: a Tensor with N elements cannot be converted to Scalar)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

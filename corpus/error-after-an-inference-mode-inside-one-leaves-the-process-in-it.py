@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/pull/181106"
 # difference = "global-state of process after forward of call 1: eager changes nothing, compiled dispatch_keys: ('DispatchKeySet(BackendSelect)', 'DispatchKeySet(AutogradOther, AutogradNestedTensor, AutocastCPU, AutocastMTIA, AutocastMAIA, AutocastXPU, AutocastIPU, AutocastHPU, AutocastXLA, AutocastMPS, AutocastCUDA, AutocastPrivateUse1)') -> ('DispatchKeySet(BackendSelect, ADInplaceOrView, PythonDispatcher)', 'DispatchKeySet(Functionalize, AutocastCPU, AutocastMTIA, AutocastMAIA, AutocastXPU, AutocastIPU, AutocastHPU, AutocastXLA, AutocastMPS, AutocastCUDA, AutocastPrivateUse1)'); inference_mode: True -> False"
 # keys.aot_eager = "(global-state, process, both raise, dispatch_keys, inference_mode)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

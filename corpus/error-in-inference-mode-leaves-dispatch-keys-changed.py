@@ -6,7 +6,6 @@
 # note = "a ragged tensor made in inference mode, which eager refuses too, leaves one of autograd's flags off in aot_eager"
 # alone = ["aot_eager"]
 # keys.aot_eager = "(global-state, process, both raise, autograd_flags, dispatch_keys)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('The expanded size of the tensor (0) must match the existing size (2) at non-singleton dimension 0.  Target sizes: [0].  Tensor sizes: [2]')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: The expanded size of the tensor [N] must match the existing size [N] at non-singleton dimension N)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

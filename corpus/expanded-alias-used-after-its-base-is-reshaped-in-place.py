@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expand(torch.FloatTensor{[2, 2]}, size=[4]): the number of sizes provided (1) must be greater or equal to the number of dimensions in the tensor (2)')"
 # keys.aot_eager = "(exception, forward, RuntimeError: expand(torch.Tensor{[N]}, size=[N]): the number of sizes provided [N] must be greater or equal to the number of ...)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/104505"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('During torch.compile, encountered a mutation on a view chain of length 2, where view 1 was an as_strided() call. as_strided() is non-compositional, and therefore is not possible to functionalize prope')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: During torch.compile, encountered a mutation on a view chain of length N, where view N was an as_strided() call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

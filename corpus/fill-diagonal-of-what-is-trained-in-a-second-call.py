@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/90992"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('!self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/aten/src/ATen/native/TensorShape.cpp\u0022:4754, please report a bug to PyTorch. as_strided_scatter is currentl')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: !self.requires_grad() || self.is_contiguous() INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

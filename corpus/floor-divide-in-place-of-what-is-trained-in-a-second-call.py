@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/148856"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('derivative for aten::floor_divide_ is not implemented')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: derivative for aten::X is not implemented)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.See https://github.com/pytorch/rfcs/pull/17 for more det'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor ...)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Index tensor must have the same number of dimensions as input tensor')"
 # keys.aot_function = "(exception, forward, RuntimeError: Index tensor must have the same number of dimensions as input tensor)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

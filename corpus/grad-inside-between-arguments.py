@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises TypeError(\u0022mul(): argument 'input' (position 1) must be Tensor, not NoneType\u0022)"
 # keys.aot_function = "(exception, forward, TypeError: mul(): argument 'X' (position N) must be Tensor, not NoneType)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

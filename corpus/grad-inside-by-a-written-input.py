@@ -5,7 +5,6 @@
 # difference = "structure of output after forward of call 1: eager Tensor, compiled NoneType"
 # note = "`torch.autograd.grad` inside, with respect to a written input, gives None"
 # keys.aot_eager = "(structure, output)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -6,7 +6,6 @@
 # note = "`torch.autograd.grad` inside, of an argument with respect to its base, gives None"
 # keys.aot_function = "(structure, output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -6,7 +6,6 @@
 # note = "a custom Function writes an input without `mark_dirty`"
 # keys.aot_function = "(values, result after grad, later call)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

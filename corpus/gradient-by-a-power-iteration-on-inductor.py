@@ -5,8 +5,6 @@
 # difference = "values of a0.grad after backward of call 1: eager 338.0 at [0, 0] (4 of 4 elements differ), compiled 778.0"
 # note = "the backward makes a step of `spectral_norm` again, from the vector that the step has written"
 # keys.inductor = "(values, gradient after backward)"
-# expect.aot_function."2.13.0" = "agree"
-# expect.aot_eager."2.13.0" = "agree"
 # expect.inductor."2.13.0" = "differs"
 # ///
 import torch

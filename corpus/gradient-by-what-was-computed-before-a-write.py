@@ -6,7 +6,6 @@
 # note = "the backward computes a value again, from a buffer that was written since"
 # keys.aot_eager = "(values, gradient after backward)"
 # keys.inductor = "(values, gradient after backward)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # expect.inductor."2.13.0" = "differs"
 # ///

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises TypeError('ge() received an invalid combination of arguments - got (NoneType, int), but expected one of:')"
 # keys.aot_function = "(exception, forward, TypeError: ge() received an invalid combination of arguments - got (NoneType, int), but expected one of:)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Mismatch in shape: grad_output[0] has a shape of torch.Size([0]) and output[0] has a shape of torch.Size([]).')"
 # keys.aot_function = "(exception, forward, RuntimeError: Mismatch in shape: grad_output[N] has a shape of torch.Size([N]) and output[N] has a shape of torch.Size([N]))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

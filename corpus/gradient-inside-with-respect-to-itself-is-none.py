@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AttributeError(\u0022'NoneType' object has no attribute 'clone'\u0022)"
 # keys.aot_function = "(exception, forward, AttributeError: 'X' object has no attribute 'X')"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

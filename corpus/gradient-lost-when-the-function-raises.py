@@ -6,7 +6,6 @@
 # note = "a backward inside, then an error: the accumulated gradient is lost"
 # keys.aot_function = "(gradient-none, gradient, both raise)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises AttributeError(\u0022'Tensor' object has no attribute 'a'\u0022)"
 # keys.aot_function = "(exception, grad, AttributeError: 'X' object has no attribute 'X')"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -6,7 +6,6 @@
 # note = "after `v.data = w` the view `v` has its old shape"
 # keys.aot_function = "(shape, output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

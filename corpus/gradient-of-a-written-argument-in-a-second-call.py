@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/185497"
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of torch::autograd::CopyBackwards, is at version 2; expected v')"
 # keys.aot_eager = "(exception, grad, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

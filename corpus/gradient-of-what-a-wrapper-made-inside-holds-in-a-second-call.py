@@ -5,7 +5,6 @@
 # difference = "gradient-none of a1.grad after backward of call 2: eager None, compiled torch.float32 of shape (0,)"
 # note = "the inner tensor of a wrapper made inside gets a gradient of zeros in place of None"
 # keys.aot_eager = "(gradient-none, gradient after backward, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "gradient-none of result[0] after grad of call 2: eager None, compiled torch.float32 of shape ()"
 # note = "an input that takes no part gets a gradient of zeros in place of None"
 # keys.aot_eager = "(gradient-none, result after grad, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError(\u0022hardtanh(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.\u0022), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: hardtanh(): functions with out=..)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('post accumulate grad hooks cannot be registered on non-leaf tensors')"
 # keys.aot_function = "(exception, forward, RuntimeError: post accumulate grad hooks cannot be registered on non-leaf tensors)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "hook of hook[0] after forward of call 1: eager called 1 times, compiled 0 times"
 # keys.aot_function = "(hook, hook)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

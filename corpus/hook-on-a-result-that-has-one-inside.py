@@ -5,7 +5,6 @@
 # difference = "values of hook[0][0] after backward of call 1: eager 2.0 at [], compiled 1.0"
 # keys.aot_function = "(values, hook after backward)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/131794"
 # difference = "hook of hook[0] after grad of call 2: eager called 0 times, compiled 1 times"
 # keys.aot_eager = "(hook, hook after grad, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

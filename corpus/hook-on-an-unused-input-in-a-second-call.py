@@ -5,7 +5,6 @@
 # difference = "hook of hook[0] after backward of call 2: eager called 0 times, compiled 1 times"
 # keys.aot_function = "(hook, hook after backward, later call)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -6,7 +6,6 @@
 # note = "the hook on an unused part is called while tracing, with None"
 # keys.aot_function = "(exception, forward, TypeError: unsupported operand type(s) for *: 'X' and 'X')"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/91468"
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises TypeError(\u0022unsupported operand type(s) for *: 'NoneType' and 'int'\u0022)"
 # keys.aot_eager = "(exception, backward, TypeError: unsupported operand type(s) for *: 'X' and 'X')"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

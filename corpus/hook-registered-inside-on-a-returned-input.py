@@ -6,7 +6,6 @@
 # note = "a hook that the function registers on an input that it returns is not called"
 # keys.aot_function = "(values, gradient after backward)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/121135"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = [] source.shape = [3, 1, 1]'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: source tensor shape must match self tensor shape, excluding the specified dimension)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "values of a2 after forward of call 1: eager 1.0 at [0] (2 of 2 elements differ), compiled -1.0"
 # note = "`index_put_` uses the values that its source has after a later write"
 # keys.aot_eager = "(values, input)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

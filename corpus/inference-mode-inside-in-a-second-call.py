@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "inference of output after forward of call 2: eager True, compiled False"
 # keys.aot_eager = "(inference, output, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

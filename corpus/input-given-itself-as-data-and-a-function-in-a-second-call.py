@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/pull/126413"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('cannot mutate tensors with frozen storage')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: cannot mutate tensors with frozen storage)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

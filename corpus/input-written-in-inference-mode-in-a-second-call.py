@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('Cannot set version_counter for inference tensor')"
 # alone = ["aot_eager"]
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: Cannot set version_counter for inference tensor)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "leafness of a1 after forward of call 2: eager refused, compiled True"
 # keys.aot_eager = "(leafness, input, both raise, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

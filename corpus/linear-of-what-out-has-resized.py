@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('a and b must have same reduction dim, but got [1, 1] X [2, 0].')"
 # keys.aot_function = "(exception, forward, RuntimeError: a and b must have same reduction dim, but got [N] X [N])"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "structure of output after forward of call 2: eager ; given tuple(a0, list(a0, a0)), compiled ; given tuple(a0, list(a0))"
 # keys.aot_eager = "(structure, output, both raise, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

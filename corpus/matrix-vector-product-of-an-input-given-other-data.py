@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('size mismatch, got input (1x2), vec (1)')"
 # keys.aot_function = "(exception, forward, RuntimeError: size mismatch, got input (NxN), vec [N])"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

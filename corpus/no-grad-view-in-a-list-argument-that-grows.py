@@ -5,7 +5,6 @@
 # difference = "leafness of a2 after probe of call 1: eager refused, compiled True"
 # keys.aot_function = "(leafness, input after probe)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

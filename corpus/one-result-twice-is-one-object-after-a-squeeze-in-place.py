@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/114344"
 # difference = "identity of output[2] after forward of call 1: eager is the same object as nothing before it, compiled is the same object as output[0]"
 # keys.aot_eager = "(identity, none vs output-output)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

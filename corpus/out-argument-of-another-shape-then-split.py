@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims')"
 # keys.aot_function = "(exception, forward, RuntimeError: tensor_split expected at least a N-dimensional tensor, but got a tensor with N dims)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Expected a.shape == b.shape, got torch.Size([1, 0]) != torch.Size([1, 1])')"
 # keys.aot_function = "(exception, forward, AssertionError: Expected a.shape == b.shape, got torch.Size([N]) != torch.Size([N]))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('The size of tensor a (0) must match the size of tensor b (2) at non-singleton dimension 0')"
 # keys.aot_function = "(exception, forward, RuntimeError: The size of tensor a [N] must match the size of tensor b [N] at non-singleton dimension N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

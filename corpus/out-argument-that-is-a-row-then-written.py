@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022output with shape torch.Size([]) doesn't match the broadcast shape (1,)\u0022)"
 # keys.aot_function = "(exception, forward, RuntimeError: output with shape torch.Size([N]) doesn't match the broadcast shape [N])"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('index 0 is out of bounds for dimension 0 with size 0')"
 # keys.aot_function = "(exception, forward, IndexError: index N is out of bounds for dimension N with size N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

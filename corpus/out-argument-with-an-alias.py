@@ -6,7 +6,6 @@
 # note = "an alias of an `out=` argument that is resized has the wrong shape"
 # keys.aot_function = "(shape, output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022add(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.\u0022)"
 # keys.aot_eager = "(exception, forward, RuntimeError: add(): functions with out=..)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022neg(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.\u0022)"
 # keys.aot_function = "(exception, forward, RuntimeError: neg(): functions with out=..)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('select() cannot be applied to a 0-dim tensor.')"
 # keys.aot_function = "(exception, forward, IndexError: select() cannot be applied to a N-dim tensor)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('matrix @ vector expected, got 1, 1')"
 # keys.aot_function = "(exception, forward, RuntimeError: matrix @ vector expected, got N, N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

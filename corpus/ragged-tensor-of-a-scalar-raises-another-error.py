@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises TypeError('len() of a 0-d tensor'), compiled raises IndexError('tuple index out of range')"
 # keys.aot_eager = "(exception, forward, IndexError: tuple index out of range)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

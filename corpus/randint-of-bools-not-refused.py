@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('to - 1 is out of bounds for bool'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: to - N is out of bounds for bool)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

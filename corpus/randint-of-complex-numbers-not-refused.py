@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('check_random_bounds handles only integral, floating-point and boolean types'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, missing RuntimeError: check_random_bounds handles only integral, floating-point and boolean types)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

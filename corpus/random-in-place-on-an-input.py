@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises SyntaxError('invalid syntax (proxy_tensor.py:1738 in wrapped, line 5)')"
 # keys.aot_function = "(exception, forward, SyntaxError: invalid syntax (proxy_tensor.py:N in wrapped, line N))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

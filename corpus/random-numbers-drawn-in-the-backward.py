@@ -6,7 +6,6 @@
 # note = "three dropouts: the backward draws from the generator"
 # keys.aot_function = "(rng, process after backward)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

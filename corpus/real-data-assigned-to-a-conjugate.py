@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('isComplexType(typeMetaToScalarType(dtype())) INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/c10/core/TensorImpl.h\u0022:1470, please report a bug to PyTorch. ')"
 # keys.aot_function = "(exception, forward, RuntimeError: isComplexType(typeMetaToScalarType(dtype())) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

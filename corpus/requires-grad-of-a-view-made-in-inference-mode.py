@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises RuntimeError('element 0 of tensors does not require grad and does not have a grad_fn')"
 # keys.aot_function = "(exception, backward, RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

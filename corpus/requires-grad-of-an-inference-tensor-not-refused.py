@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

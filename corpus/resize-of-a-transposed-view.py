@@ -6,7 +6,6 @@
 # note = "eager makes a view that is resized to its own size contiguous; the backend keeps its strides"
 # keys.aot_function = "(stride, output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

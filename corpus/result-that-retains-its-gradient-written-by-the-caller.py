@@ -5,7 +5,6 @@
 # difference = "exception of call after probe of call 1: eager raises nothing, compiled raises RuntimeError('out != nullptr INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/torch/csrc/autograd/variable.cpp\u0022:207, please report a bug to PyTorch. ')"
 # keys.aot_function = "(exception, probe, RuntimeError: out != nullptr INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

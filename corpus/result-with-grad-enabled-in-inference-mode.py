@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "requires-grad of output after forward of call 1: eager False, compiled True"
 # keys.aot_eager = "(requires-grad, output)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "dtype of output[0] after forward of call 1: eager torch.float32, compiled torch.int64"
 # note = "two constants that are returned are exchanged, beside an input that is transposed in place"
 # keys.aot_eager = "(dtype, output)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

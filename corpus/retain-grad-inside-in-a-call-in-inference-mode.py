@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022can't retain_grad on Tensor that has requires_grad=False\u0022)"
 # keys.aot_function = "(exception, forward, RuntimeError: can't retain_grad on Tensor that has requires_grad=False)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

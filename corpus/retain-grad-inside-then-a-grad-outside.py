@@ -6,7 +6,6 @@
 # note = "`retain_grad` on an argument that is returned leaves `.grad` empty"
 # keys.aot_function = "(gradient-none, gradient after grad)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

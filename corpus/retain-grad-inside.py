@@ -5,7 +5,6 @@
 # difference = "gradient-none of a1.grad after backward of call 1: eager torch.float32 of shape (), compiled None"
 # keys.aot_function = "(gradient-none, gradient after backward)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "identity of output after forward of call 2: eager is the same object as a0, compiled is the same object as nothing before it"
 # keys.aot_eager = "(identity, output-input vs none, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

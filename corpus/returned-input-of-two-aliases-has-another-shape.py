@@ -6,7 +6,6 @@
 # note = "one of two inputs on one storage is written and returned; the result has another shape"
 # keys.aot_function = "(shape, output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

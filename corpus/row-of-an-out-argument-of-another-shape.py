@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('too many indices for tensor of dimension 1')"
 # keys.aot_function = "(exception, forward, IndexError: too many indices for tensor of dimension N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

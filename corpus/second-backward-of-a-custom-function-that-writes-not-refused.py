@@ -5,7 +5,6 @@
 # difference = "exception of call after backward 2 of call 1: eager raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or '), compiled raises nothing"
 # keys.aot_function = "(exception, backward, missing RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -6,7 +6,6 @@
 # note = "the base of a view that requires grad gets no gradient through `_foreach_mul`"
 # keys.aot_function = "(gradient-none, gradient after backward)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

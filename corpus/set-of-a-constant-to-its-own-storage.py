@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises NotImplementedError(\u0022argument of type: <class 'torch.storage.UntypedStorage'>\u0022)"
 # keys.aot_function = "(exception, forward, NotImplementedError: argument of type: <class 'X'>)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022split_with_sizes expects split_sizes to sum exactly to 5 (input tensor's size at dimension 0), but got split_sizes=[3, 1]\u0022)"
 # keys.aot_eager = "(exception, forward, RuntimeError: split_with_sizes expects split_sizes to sum exactly to N (input tensor's size at dimension N), but got split_sizes=[N])"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises ValueError('not enough values to unpack (expected 2, got 1)')"
 # keys.aot_function = "(exception, forward, ValueError: not enough values to unpack (expected N, got N))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

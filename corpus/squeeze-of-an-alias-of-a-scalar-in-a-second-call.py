@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises IndexError('Dimension out of range (expected to be in range of [-1, 0], but got 1)')"
 # keys.aot_eager = "(exception, forward, later call, IndexError: Dimension out of range (expected to be in range of [N], but got N))"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('stack expects each tensor to be equal size, but got torch.Size([1]) at entry 0 ')"
 # keys.aot_function = "(exception, forward, RuntimeError: stack expects each tensor to be equal size, but got torch.Size([N]) at entry N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('The tensor has a non-zero number of elements, but its data is not allocated yet.')"
 # keys.aot_eager = "(exception, forward, RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

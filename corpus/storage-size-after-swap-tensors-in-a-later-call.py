@@ -5,7 +5,6 @@
 # difference = "storage-size of a0 after forward of call 2: eager 4, compiled 160"
 # keys.aot_function = "(storage-size, input, later call)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/133512"
 # difference = "stride of output after forward of call 2: eager (1, 2), compiled (3, 1)"
 # keys.aot_eager = "(stride, output, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

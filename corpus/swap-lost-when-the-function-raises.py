@@ -5,7 +5,6 @@
 # difference = "storage-offset of a0 after forward of call 1: eager 1, compiled 0"
 # keys.aot_function = "(storage-offset, input, both raise)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('It is not possible to get the gradient edge for a Tensor that does not require gradients'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: It is not possible to get the gradient edge for a Tensor that does not require gradients)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/186796"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('Cannot swap t1 because it has weakref associated with it')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: Cannot swap tN because it has weakref associated with it)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

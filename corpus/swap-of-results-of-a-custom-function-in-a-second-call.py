@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "storage-size of a0 after forward of call 2: eager 160, compiled 4"
 # keys.aot_eager = "(storage-size, input, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('It is not possible to get the gradient edge for a Tensor that does not require gradients')"
 # keys.aot_eager = "(exception, forward, RuntimeError: It is not possible to get the gradient edge for a Tensor that does not require gradients)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

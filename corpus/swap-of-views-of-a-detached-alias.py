@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('It is not possible to get the gradient edge for a Tensor that does not require gradients')"
 # keys.aot_function = "(exception, forward, RuntimeError: It is not possible to get the gradient edge for a Tensor that does not require gradients)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

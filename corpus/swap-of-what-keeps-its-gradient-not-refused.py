@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022Expected no weakrefs to t1's Tensor object but got  1\u0022), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: Expected no weakrefs to tN's Tensor object but got N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

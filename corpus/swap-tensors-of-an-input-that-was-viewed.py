@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Expected use_count of t1 to be 1 or 2 with an AccumulateGrad node but got 3 make sure you are not holding references to the tensor in other places.')"
 # keys.aot_function = "(exception, forward, RuntimeError: Expected use_count of tN to be N or N with an AccumulateGrad node but got N make sure you are not holding references to ...)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "shape of a0 after forward of call 1: eager (1,), compiled ()"
 # keys.aot_function = "(shape, input)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

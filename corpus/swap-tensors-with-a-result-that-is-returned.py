@@ -5,7 +5,6 @@
 # difference = "identity of output after forward of call 1: eager is the same object as nothing before it, compiled is the same object as a0"
 # keys.aot_function = "(identity, none vs output-input)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

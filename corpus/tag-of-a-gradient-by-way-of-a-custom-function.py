@@ -5,7 +5,6 @@
 # difference = "metadata of result[0] after grad of call 1: eager ('tag', 4), compiled ('tag', 1)"
 # keys.aot_function = "(metadata, result after grad)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "identity of output[1] after forward of call 1: eager is the same object as output[0], compiled is the same object as nothing before it"
 # keys.aot_function = "(identity, output-output vs none)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "stride of a0 after forward of call 1: eager (1, 2), compiled (2, 1)"
 # keys.aot_function = "(stride, input, both raise)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

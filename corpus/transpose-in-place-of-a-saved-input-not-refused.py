@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of T1, is at version 1; expected version 0 instead. Hint: enab'), compiled raises nothing"
 # keys.aot_function = "(exception, backward, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

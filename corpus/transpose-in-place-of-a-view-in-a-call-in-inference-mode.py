@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('A view was created in inference mode and its base or another view of its base has been modified inplace in normal mode. Given that this use case is ambiguous and error-prone, it is forbidden. You can ')"
 # keys.aot_eager = "(exception, forward, RuntimeError: A view was created in inference mode and its base or another view of its base has been modified inplace in normal mode)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

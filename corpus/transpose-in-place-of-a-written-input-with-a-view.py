@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Function SumBackward0 returned an invalid gradient at index 0 - got [3, 0] but expected shape compatible with [0, 3]')"
 # keys.aot_function = "(exception, forward, RuntimeError: Function X returned an invalid gradient at index N - got [N] but expected shape compatible with [N])"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('t_() expects a tensor with <= 2 dimensions, but self is 3D'), compiled raises AssertionError('t_ expects a tensor with <= 2 dimensions, but self is 3D')"
 # keys.aot_eager = "(exception, forward, AssertionError: t_ expects a tensor with <= N dimensions, but self is ND)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('self.size(-1) must be divisible by 2 to view Float as Long (different element sizes), but got 1')"
 # keys.aot_function = "(exception, forward, RuntimeError: self.size[N] must be divisible by N to view T as T (different element sizes), but got N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('tril: input tensor must have at least 2 dimensions')"
 # keys.aot_function = "(exception, forward, RuntimeError: tril: input tensor must have at least N dimensions)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

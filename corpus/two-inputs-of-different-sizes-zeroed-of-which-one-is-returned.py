@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 0')"
 # keys.aot_eager = "(exception, forward, RuntimeError: The size of tensor a [N] must match the size of tensor b [N] at non-singleton dimension N)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022output with shape [] doesn't match the broadcast shape [1]\u0022)"
 # keys.aot_eager = "(exception, forward, RuntimeError: output with shape [N] doesn't match the broadcast shape [N])"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "gradient-none of a0.grad after backward of call 2: eager None, compiled torch.float32 of shape ()"
 # keys.aot_function = "(gradient-none, gradient after backward, later call)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('new_fn INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/torch/csrc/autograd/variable.cpp\u0022:198, please report a bug to PyTorch. ')"
 # keys.aot_eager = "(exception, forward, RuntimeError: new_fn INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

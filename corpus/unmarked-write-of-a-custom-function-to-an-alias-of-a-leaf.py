@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('any_leaf=True != all_leaf=False for outer_indices=[0, 1]')"
 # keys.aot_function = "(exception, forward, AssertionError: any_leaf=True != all_leaf=False for outer_indices=[N])"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

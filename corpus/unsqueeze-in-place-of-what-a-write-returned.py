@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/198100"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('list index out of range')"
 # keys.aot_eager = "(exception, forward, IndexError: list index out of range)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "values of output after forward of call 2: eager 1.0 at [], compiled 0.0"
 # note = "inputs shared memory in the first call; in the second, a write to one shows in a copy of the other"
 # keys.aot_eager = "(values, output, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "identity of output[1] after forward of call 2: eager is the same object as output[0].elem, compiled is the same object as nothing before it"
 # keys.aot_eager = "(identity, output-output vs none, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Tensor must have a last dimension of size 2')"
 # keys.aot_function = "(exception, forward, RuntimeError: Tensor must have a last dimension of size N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you can view it as real, use self.resolve_conj(); however, be warned that the resulting tensor will NOT \u0022), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: view_as_real doesn't work on unresolved conjugated tensors)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/114338"
 # difference = "requires-grad of output after forward of call 2: eager True, compiled False"
 # keys.aot_eager = "(requires-grad, output, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after probe of call 1: eager raises nothing, compiled raises RuntimeError('A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving bot')"
 # keys.aot_function = "(exception, probe, RuntimeError: A view was created in no_grad mode and is being modified inplace with grad mode enabled)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after backward of call 2: eager raises nothing, compiled raises AttributeError(\u0022'Tensor' object has no attribute 'a'\u0022)"
 # keys.aot_eager = "(exception, backward, later call, AttributeError: 'X' object has no attribute 'X')"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,8 +4,6 @@
 # issue = "ours"
 # difference = "the trace replayed the index of a multi-output view on another shape"
 # keys.aotcheck = "(crash, process)"
-# expect.aot_function."2.13.0" = "agree"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

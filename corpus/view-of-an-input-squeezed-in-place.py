@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('Dimension out of range (expected to be in range of [-1, 0], but got 1)')"
 # keys.aot_function = "(exception, forward, IndexError: Dimension out of range (expected to be in range of [N], but got N))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

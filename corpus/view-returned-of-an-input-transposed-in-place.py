@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.\u0022)"
 # keys.aot_function = "(exception, forward, RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous ...)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

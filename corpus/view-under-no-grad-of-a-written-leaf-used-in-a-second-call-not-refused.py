@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. Yo'), compiled raises nothing"
 # keys.aot_eager = "(exception, forward, later call, missing RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

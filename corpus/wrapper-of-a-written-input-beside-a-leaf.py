@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('input_info mismatch at inner_idx=2, outer_idx=2: InputAliasInfo(is_leaf=True, mutates_data=True, mutates_metadata=False, mutations_hidden_from_autograd=False, mutations_under_no_grad_or_inference_mode')"
 # keys.aot_function = "(exception, forward, AssertionError: input_info mismatch at inner_idx=N, outer_idx=N: InputAliasInfo(...))"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('torch.compile is currently being used with tensor subclass inputs.')"
 # keys.aot_function = "(exception, forward, AssertionError: torch.compile is currently being used with tensor subclass inputs)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [0]] is at version 2; expected version 1 instead. Hint: enable anomaly detection to f')"
 # keys.aot_function = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

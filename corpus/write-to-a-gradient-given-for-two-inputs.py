@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Output 0 of AsStrided is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace wou')"
 # keys.aot_eager = "(exception, forward, RuntimeError: Output N of X is a view and is being modified inplace)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

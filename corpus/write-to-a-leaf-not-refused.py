@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('a leaf Variable that requires grad is being used in an in-place operation.'), compiled raises nothing"
 # keys.aot_function = "(exception, forward, missing RuntimeError: a leaf Variable that requires grad is being used in an in-place operation)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('view_as_real is only supported for complex tensors')"
 # keys.aot_function = "(exception, forward, RuntimeError: view_as_real is only supported for complex tensors)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of Amin, is at version 1; expected version 0 instead. Hint: en'), compiled raises nothing"
 # keys.aot_eager = "(exception, grad, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

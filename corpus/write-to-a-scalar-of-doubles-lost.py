@@ -5,7 +5,6 @@
 # difference = "values of a0 after forward of call 1: eager 0.0 at [0] (1 of 1 elements differ), compiled 1.0"
 # note = "a write to a float64 input of no dimensions is lost"
 # keys.aot_eager = "(values, input)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

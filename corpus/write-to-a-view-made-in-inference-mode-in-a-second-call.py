@@ -6,7 +6,6 @@
 # note = "after two calls that write the view, the caller's own next write is lost"
 # keys.aot_function = "(values, input after probe, later call)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/pytorch/issues/114415"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('n=copy__3, n.args[0]=copy_, placeholders={arg2_1, arg0_1, arg3_1, arg1_1}, graph=graph():')"
 # keys.aot_eager = "(exception, forward, AssertionError: n=V, n.args[N]=V, placeholders={V}, graph=graph():)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

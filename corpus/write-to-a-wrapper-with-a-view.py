@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('        Encountered aliased inputs that are mutated in the graph, but at least one input/output')"
 # keys.aot_function = "(exception, forward, RuntimeError: Encountered aliased inputs that are mutated in the graph, but at least one input/output)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('select(): index 1 out of range for tensor of size [1, 2] at dimension 0')"
 # keys.aot_function = "(exception, forward, IndexError: select(): index N out of range for tensor of size [N] at dimension N)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

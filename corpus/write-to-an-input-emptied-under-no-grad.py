@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Function torch::autograd::CopySlices returned an invalid gradient at index 0 - got [0] but expected shape compatible with [1, 1]')"
 # keys.aot_function = "(exception, forward, RuntimeError: Function torch::autograd::CopySlices returned an invalid gradient at index N - got [N] but expected shape compatible ...)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

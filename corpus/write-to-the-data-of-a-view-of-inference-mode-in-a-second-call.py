@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "leafness of a1 after probe of call 2: eager True, compiled refused"
 # keys.aot_eager = "(leafness, input after probe, later call)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('a view of a leaf Variable that requires grad is being used in an in-place operation.')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: a view of a leaf Variable that requires grad is being used in an in-place operation)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

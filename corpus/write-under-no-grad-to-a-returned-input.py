@@ -6,7 +6,6 @@
 # note = "the gradient through an input that was written under `no_grad` is zero"
 # keys.aot_function = "(values, gradient after backward)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "not looked up"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('setStorage: sizes [], strides [], storage offset 3, and itemsize 4 requiring a storage size of 16 are out of bounds for storage of size 4')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: setStorage: sizes [N], strides [N], storage offset N, and itemsize N requiring a storage size of N are out of bounds ...)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -5,7 +5,6 @@
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('only Tensors of floating point dtype can require gradients')"
 # keys.aot_function = "(exception, forward, RuntimeError: only Tensors of floating point dtype can require gradients)"
 # expect.aot_function."2.13.0" = "differs"
-# expect.aot_eager."2.13.0" = "agree"
 # ///
 import torch
 from aotcheck.script import main

@@ -4,7 +4,6 @@
 # issue = "none found"
 # difference = "identity of output after forward of call 1: eager is the same object as nothing before it, compiled is the same object as a1"
 # keys.aot_eager = "(identity, none vs output-input)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -4,7 +4,6 @@
 # issue = "https://github.com/pytorch/torchdynamo/issues/1962"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of Tanh, is at version 1; expected version 0 instead. Hint: th')"
 # keys.aot_eager = "(exception, forward, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
-# expect.aot_function."2.13.0" = "agree"
 # expect.aot_eager."2.13.0" = "differs"
 # ///
 import torch

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from aotcheck.campaign.corpus.replay import Replayed
     from aotcheck.program import ParsedFile
 
-JUDGED_ON = ("aotcheck", "aot_function", "aot_eager")
-"""The backends of which a corpus file says what is expected."""
-
 
 @click.group(cls=OneLine)
 def corpus() -> None:
@@ -39,7 +36,7 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     import torch
 
     from aotcheck.backends import Expectations
-    from aotcheck.campaign.corpus.files import Expected, complaints, duplicates, entries, entry_of
+    from aotcheck.campaign.corpus.files import JUDGED_ON, Expected, complaints, duplicates, entries, entry_of
     from aotcheck.campaign.corpus.replay import Replay
     from aotcheck.campaign.record.journal import write_durably
     from aotcheck.oracle import Outcome
@@ -60,11 +57,11 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
             keys[one.backend] = one.judged.key
         if one.judged.outcome is Outcome.REFUSED:  # neither agrees nor differs
             click.echo(f"{path}: {one.backend} refuses it: {', '.join(one.judged.refusals)}")
-            if one.backend == "aotcheck":
+            if one.backend in JUDGED_ON:
                 expect[one.backend] = {}  # else it would be expected to agree
             continue
         said = Expected.DIFFERS if differs else Expected.AGREE
-        if differs or one.backend != "aotcheck":
+        if differs or one.backend not in JUDGED_ON:
             expect[one.backend] = {version if differs or not one.backend.startswith("aotcheck") else "*": said.value}
     if not keys:
         click.echo(f"{path}: agrees on {', '.join(judged_on)}; add it by hand if it is a fixed bug of ours")

@@ -31,7 +31,6 @@ def entry(folder: Path, name: str, backend: str, said: str, found: object = DOUB
     folder.mkdir(exist_ok=True)
     header = {
         "found": "by hand",
-        "issue": "not looked up",
         "difference": "planted",
         "keys": {backend: key} if said == "differs" else {},
         "expect": {backend: {"*": said}},

@@ -11,7 +11,7 @@ A header says of each backend, and of each version of torch, whether it agrees w
     keys.aot_function = "(values, output)"        # the coarse key on each backend that differs, or once did
     expect.aot_function."2.13.0" = "differs"      # a known bug, there and in later versions until one is listed
 
-Of a corpus file, ``aotcheck`` is expected to agree (``expect.aotcheck."*" = "agree"``) where the header says nothing of it.
+A backend of ``JUDGED_ON`` of which a corpus file says nothing is expected to agree, with every version.
 """
 
 import re
@@ -26,6 +26,7 @@ from aotcheck.campaign.findings.signature import skeleton
 from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, emit, parse_file
 
 __all__ = [
+    "JUDGED_ON",
     "Entry",
     "Expected",
     "backend_of",
@@ -39,10 +40,13 @@ __all__ = [
     "with_key",
 ]
 
+JUDGED_ON = ("aotcheck", "aot_function", "aot_eager")
+"""The backends on which each corpus file is judged, whatever it says."""
+
 ENTRIES = ("format", "found", "issue", "difference", "note", "alone", HEADER, "keys", "expect")
 """What the header of a corpus file holds, in this order."""
 
-OPTIONAL = frozenset({"note", "alone", HEADER})
+OPTIONAL = frozenset({"note", "alone", HEADER, "expect"})
 """Of these, what only some need."""
 
 NO_ISSUE = ("none found", "not looked up", "ours")
@@ -116,7 +120,7 @@ def entry_of(path: Path, parsed: ParsedFile) -> Entry:
         raise wrong("expect and keys are tables")
     if not isinstance(alone, list):
         raise wrong("alone is a list of backends")
-    found: dict[str, dict[str, Expected]] = {"aotcheck": {"*": Expected.AGREE}} if "issue" in header else {}
+    found = {backend: {"*": Expected.AGREE} for backend in JUDGED_ON} if "issue" in header else {}
     for backend, said in expect.items():
         if not isinstance(said, dict):
             raise wrong(f"expect.{backend} is a table of versions")

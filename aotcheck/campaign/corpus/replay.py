@@ -22,7 +22,7 @@ import torch
 from pebble import ProcessExpired
 
 from aotcheck.backends import BackendError, require_device
-from aotcheck.campaign.corpus.files import Entry, Expected, backend_of, entry_of, resolved
+from aotcheck.campaign.corpus.files import JUDGED_ON, Entry, Expected, backend_of, entry_of, resolved
 from aotcheck.campaign.setup.generate import load_strategy
 from aotcheck.campaign.corpus.known import known_as, known_bugs
 from aotcheck.campaign.setup.settings import SettingsError
@@ -36,10 +36,6 @@ __all__ = ["Replay", "Replayed", "Status", "exit_status"]
 
 START_ALLOWANCE = 30.0
 """What a fresh process may take to start, over the program's own time."""
-
-
-_EXPECTED = ("aotcheck", "aot_function", "aot_eager")
-"""The backends for which most corpus files have an expectation."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,7 @@ class Replay:
             max_tasks=1,
             initializer=prepare_process,
             initargs=(self.memory, self.device, log),
-            context=processes("aotcheck.campaign.corpus.replay", *imports_of(self.backends or _EXPECTED)),
+            context=processes("aotcheck.campaign.corpus.replay", *imports_of(self.backends or JUDGED_ON)),
         )
         try:
             yield pool
