@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
+from aotcheck.autograd2.analyze.effects import data_mutations, early_moves, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.signature import Assign, Effects, Given, GradOf, Made, Signature
@@ -58,7 +58,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
         tuple(i.input for i in traced.inputs),
         tuple(results.made),
         output,
-        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode),
+        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode, early_moves(traced, moved)),
         tuple(r.look for r in results.results),
         tuple(shared.built),
     )
@@ -112,6 +112,8 @@ def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple
             found.append((Given(k), apart(now)))
     for k, t in enumerate(tensors):  # which grow
         gradient = _torch.gradient_of(t) if t.is_leaf and traced.input_of(t) is None else None
+        if gradient is not None and any(gradient is x for x in tensors):
+            refuse(Event.LEAF, "a leaf made inside is returned, and its gradient too")
         if gradient is not None:
             found.append((Made(k), apart(gradient)))
     return tuple(found)

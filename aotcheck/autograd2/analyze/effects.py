@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of
@@ -15,7 +17,7 @@ from aotcheck.autograd2.trace.replica import state_of
 from aotcheck.autograd2.trace.run import Needs, Traced
 from aotcheck.autograd2.trace.view import StorageState
 
-__all__ = ["data_mutations", "has_new_history", "metadata_mutations", "more_needs"]
+__all__ = ["data_mutations", "early_moves", "has_new_history", "metadata_mutations", "more_needs"]
 
 
 def more_needs(traced: Traced, needs: Needs) -> Needs:
@@ -64,6 +66,25 @@ def has_new_history(i: TracedInput) -> bool:
     return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
 
 
+def early_moves(traced: Traced, moved: tuple[MetadataMutation, ...]) -> frozenset[int]:
+    """Leaves that get another shape, and of which autograd expects gradients in that."""
+    found = set()
+    for m in moved:
+        i = traced.inputs[m.input]
+        if m.geometry is None or m.geometry.shape == i.geometry.shape or not (i.replica.requires_grad and _is_leaf(i)):
+            continue
+        node = torch.autograd.graph.get_gradient_edge(i.replica).node
+        if _torch.recorded_gradient(node, 0)[0] == tuple(i.replica.shape):
+            found.add(m.input)
+            if m.base is not None:
+                refuse(Event.STORAGE, f"{i.input.descriptor} gets another shape and then a gradient")
+    return frozenset(found)
+
+
+def _is_leaf(i: TracedInput) -> bool:
+    return not _is_lost(i) and i.replica.is_leaf
+
+
 def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
     """Inputs whose data changed."""
     table = traced.tracer.table
@@ -83,6 +104,8 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
             i = traced.inputs[k]
             if table.state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
                 refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
+            if (i.input.meta.requires_grad and i.input.meta.is_leaf) or state_of(i.replica).told:
+                refuse(Event.LEAF, f"{i.input.descriptor} is written once it does not require grad, or requires it")
             node = table.read(i.replica)
             index = results.add(node, i.geometry, i.replica)
             found.append(Written(k, index, Mutation.DIFFERENTIABLE, beside=tuple(members)))
@@ -124,7 +147,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             found.append(MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
         if needs != meta.requires_grad and not (needs and t.grad_fn is not None):
             detached = not needs and not meta.is_leaf
-            if detached and any(j.state is i.state and j is not i for j in traced.inputs):
+            if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")
             found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
         elif meta.requires_grad and needs and not meta.is_leaf and not _is_lost(i) and t.is_leaf:

@@ -22,6 +22,7 @@ from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, StorageState
 __all__ = ["Result", "Results", "is_lost", "requires_grad"]
 
 _UNSEEN = GraphResult()
+_UNSAFE = UNSAFE_SPLITS | {torch.ops.aten._unsafe_view.default}
 _DETACHES = (torch.ops.aten.detach.default, _torch.data_of)
 
 
@@ -104,8 +105,11 @@ class Results:
         address = _torch.storage_address(state.storage)
         chain, root = self._chain(t, stop_at_detach=address in plain)
         made: How
-        if any(s.source.is_inference() and not s.how.inference for s in chain):
+        last = [] if state_of(t).step is None else [state_of(t).step]
+        if any(s.source.is_inference() and not s.how.inference for s in [*chain, *last] if s is not None):
             refuse(Event.INFERENCE, "a view of an inference tensor is made outside of inference mode")
+        if state.version and any(s.op in _UNSAFE for s in chain):
+            refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
         if lost and not _is_early(t, chain):
             refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:

@@ -39,7 +39,8 @@ def key_of(bound: Bound, gradients: bool) -> Key:
         numbers.append((tuple(t.shape), t.stride(), t.storage_offset(), storage.nbytes(), unknown))
         parts.append(first)
         if base is not None:
-            parts.append((known.get(base), bases.setdefault(base, k)))
+            tells = t.requires_grad and marks[1] and _torch.accepts_gradients(t)
+            parts.append((known.get(base), bases.setdefault(base, k), _torch.creation_meta(t), tells))
             if base not in known:
                 parts.append((type(base), base.dtype, base.requires_grad, is_leaf(base)))
     return tuple(parts), (tuple(numbers), tuple(bound.numbers.values()))

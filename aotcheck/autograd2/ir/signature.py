@@ -352,6 +352,7 @@ class Effects:
     Args:
         written: inputs whose data changes.
         moved: inputs whose geometry, storage or autograd state changes.
+        early: those that do before what is computed of them gets its history.
         assigned: places that every call sets.
         gradients: inputs, and leaves made inside, whose ``.grad`` is set, and to what.
         grad_mode: grad mode afterwards, if it is another.
@@ -362,6 +363,7 @@ class Effects:
     assigned: tuple[Assign, ...] = ()
     gradients: tuple[tuple[Given | Made, Structure], ...] = ()
     grad_mode: bool | None = None
+    early: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,8 @@ class _Order:
         for w in effects.written:
             self.write(w)
         for m in effects.moved:
-            _move(self.s, m, self.signature, modes)
+            if m not in self.done:
+                _move(self.s, m, self.signature, modes)
         for k in range(len(self.signature.made)):
             self.make(k)
         for attachment in self.attachments:
@@ -285,6 +286,10 @@ class _Order:
         if component in self.done:
             return
         self.keep()
+        for m in self.signature.effects.moved:
+            if m.input in self.signature.effects.early and Given(m.input) in component.inputs and m not in self.done:
+                self.done.add(m)
+                _move(self.s, m, self.signature, self.modes)
         self.done.add(component)
         for end in component.inputs:
             match end:

@@ -173,6 +173,9 @@ class Recorder:
         if inference and func in UNSAFE_SPLITS and not source.is_inference():
             refuse(Event.INFERENCE, f"{func} of a tensor from outside of it", user_line())
         lies, parent = geometry_of(source), self.table.view(source)
+        root = _torch.base_of(source)
+        if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).is_root_of_view:
+            self.bases_wanted |= _torch.requires_grad(source)
         state = parent.state
         many = not isinstance(out, Tensor)
         rest, known = tuple(map(_terms, args[1:])), {k: _terms(v) for k, v in kwargs.items()}

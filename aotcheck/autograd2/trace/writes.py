@@ -142,6 +142,8 @@ def _stride_order(g: Geometry) -> list[int]:
 def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A write to each tensor of a list; refused where they share memory with each other or with operands."""
     targets: Sequence[Tensor] = args[0]
+    if any(geometry_of(t).may_overlap_itself for t in targets):
+        refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory", user_line())
     addresses = [_torch.storage_address(_torch.storage_of(t)) for t in targets]
     others = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
     read = {_torch.storage_address(_torch.storage_of(x)) for x in others}
