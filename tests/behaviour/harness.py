@@ -402,8 +402,12 @@ def check(
     return check_session(calls_in_turn, compile=compile, rtol=rtol)
 
 
-def agrees(*calls: Callable[..., Given | tuple[Any, ...]], **options: Any) -> Callable[[Function], Function]:
+def agrees(
+    *calls: Callable[..., Given | tuple[Any, ...]], anew: bool = False, **options: Any
+) -> Callable[[Function], Function]:
     """Makes a test of a function: it has the arguments of :func:`check`, but for the function.
+
+    With ``anew`` the function is compiled anew for each of ``calls``.
 
     Keyword-only parameters of the function, and the parameters of ``calls``, are parameters of the test. The function
     has the values of its own as defaults.
@@ -418,7 +422,8 @@ def agrees(*calls: Callable[..., Given | tuple[Any, ...]], **options: Any) -> Ca
             makes = [functools.partial(make, **some) for make, some in zip(calls, given_to, strict=True)]
             bound = types.FunctionType(function.__code__, function.__globals__, function.__name__)
             bound.__kwdefaults__ = {name: parameters[name] for name in own}
-            check(bound, *makes, **options)
+            for together in [[make] for make in makes] if anew else [makes]:
+                check(bound, *together, **options)
 
         return _as_test(checked, function, list(dict.fromkeys(itertools.chain(own, *asked))))
 

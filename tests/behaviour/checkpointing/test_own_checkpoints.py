@@ -10,6 +10,8 @@ from tests.behaviour.harness import attempt_later, session
 from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import accumulated, linear, parameter_gradients
 
+pytestmark = pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
+
 
 def by_method(y, g, x):
     y.backward(g)
@@ -54,7 +56,6 @@ def checkpoint_of(run, call=by_method, again=None):
     return Own.apply
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize("before", ["none", "ones"])
 @pytest.mark.parametrize("call", WAYS)
 @session
@@ -68,7 +69,6 @@ def test_gradients_of_parameters_accumulate_by_each_kind_of_backward_call(compil
         yield x.grad, parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize("which", ["weight", "bias"])
 @session
 def test_a_backward_in_the_backward_with_inputs(compile, which):
@@ -91,7 +91,6 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 @pytest.mark.parametrize("frozen", [False, True])
 @session
@@ -115,7 +114,6 @@ class Block(nn.Module):
         return self.run(x.sin()).exp()
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session(rtol=1e-5)
 def test_an_own_checkpoint_in_a_module(compile):
     net = Block()
@@ -126,7 +124,6 @@ def test_an_own_checkpoint_in_a_module(compile):
         yield x.grad, parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session(rtol=1e-5)
 def test_an_own_checkpoint_in_a_training_loop(compile):
     net = Block()
@@ -140,7 +137,6 @@ def test_an_own_checkpoint_in_a_training_loop(compile):
         yield list(net.parameters()), parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize("way", ["grad", "inputs", "grad of another"])
 @session
 def test_gradients_of_parameters_are_accumulated_whatever_autograd_grad_asks_for(compile, way):
@@ -157,7 +153,6 @@ def test_gradients_of_parameters_are_accumulated_whatever_autograd_grad_asks_for
         yield x.grad, y.grad, parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_parameters_that_only_the_recomputation_uses_are_unused_for_autograd_grad(compile):
     net = linear()
@@ -167,7 +162,6 @@ def test_parameters_that_only_the_recomputation_uses_are_unused_for_autograd_gra
     yield parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_hooks_on_the_parameters_of_an_own_checkpoint(compile):
     net, seen = linear(), []
@@ -180,7 +174,6 @@ def test_hooks_on_the_parameters_of_an_own_checkpoint(compile):
         yield x.grad, parameter_gradients(net), list(seen)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_an_own_checkpoint_with_create_graph(compile):
     net = linear()
@@ -193,7 +186,6 @@ def test_an_own_checkpoint_with_create_graph(compile):
         yield x.grad, parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @pytest.mark.parametrize("power", [2, 3])
 @session
 def test_a_gradient_penalty_through_an_own_checkpoint(compile, power):
@@ -208,7 +200,6 @@ def test_a_gradient_penalty_through_an_own_checkpoint(compile, power):
         yield x.grad, parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_several_backwards_through_an_own_checkpoint_of_one_call(compile):
     net = linear()
@@ -224,7 +215,6 @@ def test_several_backwards_through_an_own_checkpoint_of_one_call(compile):
     yield x.grad, parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 def test_a_backward_in_the_backward_with_create_graph_is_refused():
     net = linear()
     run = checkpoint_of(net, lambda y, g, x: y.backward(g, create_graph=True))
@@ -233,7 +223,6 @@ def test_a_backward_in_the_backward_with_create_graph_is_refused():
     assert parameter_gradients(net) == [None, None]
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_a_parameter_that_is_frozen_before_the_backward(compile):
     net = linear()
@@ -247,7 +236,6 @@ def test_a_parameter_that_is_frozen_before_the_backward(compile):
         yield x.grad, parameter_gradients(net)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_an_own_checkpoint_of_the_result_of_a_reentrant_checkpoint(compile):
     net, other = linear(), linear()
@@ -258,7 +246,6 @@ def test_an_own_checkpoint_of_the_result_of_a_reentrant_checkpoint(compile):
         yield x.grad, parameter_gradients(net), parameter_gradients(other)
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 def test_an_own_checkpoint_with_a_partition_fn_is_refused():
     def partition(*args, **kwargs):
         return aotcheck.default_partition(*args, **kwargs)
@@ -270,7 +257,6 @@ def test_an_own_checkpoint_with_a_partition_fn_is_refused():
     assert parameter_gradients(net) == [None, None]
 
 
-@pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
 @session
 def test_a_sparse_gradient_of_an_own_checkpoint(compile):
     table = to_device(nn.Embedding(5, 3, sparse=True))

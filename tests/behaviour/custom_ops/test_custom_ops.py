@@ -8,6 +8,8 @@ from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import agrees, attempt_later, backward, check, session
 from tests.behaviour.inputs import given, leaf, plain
 
+pytestmark = pytest.mark.on_the_cpu
+
 _NAMESPACE = "aotcheck_behaviour"
 
 
@@ -16,7 +18,6 @@ def twice(x: Tensor) -> Tensor:
     return x * 2
 
 
-@pytest.mark.on_the_cpu
 def test_an_op_without_a_fake_kernel():
     check(lambda x: twice(x) + 1, *[lambda: given(plain(2, 3))] * 2)
 
@@ -51,13 +52,11 @@ def _seen_by_the_kernel_in_one_call(op) -> tuple[str, list[list[float]]]:
     return refused, [values for values in _SEEN if values == x.tolist()]
 
 
-@pytest.mark.on_the_cpu
 def test_a_kernel_without_a_fake_one_is_not_run_on_the_callers_values_while_tracing():
     refused, seen_of_x = _seen_by_the_kernel_in_one_call(seen)
     assert len(seen_of_x) == (0 if refused else 1), "once, where the graph runs"
 
 
-@pytest.mark.on_the_cpu
 def test_an_op_without_a_fake_kernel_is_refused_where_its_kernel_raises_on_other_values():
     refused, seen_of_x = _seen_by_the_kernel_in_one_call(seen_unless_alike)
     assert refused in ("no meta kernel", "op without a fake kernel") and seen_of_x == []
@@ -76,12 +75,10 @@ cube.register_autograd(
 )
 
 
-@pytest.mark.on_the_cpu
 def test_an_op_with_autograd_and_a_fake_kernel():
     check(lambda x: cube(x * 2) + x, *[lambda: given(leaf(2, 3))] * 2)
 
 
-@pytest.mark.on_the_cpu
 @session
 def test_a_second_derivative_of_a_custom_op(compile):
     x = leaf(3)
@@ -91,7 +88,6 @@ def test_a_second_derivative_of_a_custom_op(compile):
     yield x
 
 
-@pytest.mark.on_the_cpu
 @session
 def test_an_op_without_autograd_raises_in_the_backward_as_eager_does(compile):
     x = leaf(3)
@@ -137,7 +133,6 @@ both_ = _define(
 parts = _define("parts(Tensor x, Tensor(a!)[] into) -> Tensor[]", lambda x, into: [into[0].add_(x) * 2, x + 1])
 
 
-@pytest.mark.on_the_cpu
 @pytest.mark.parametrize(
     "function",
     [
@@ -160,7 +155,6 @@ def test_an_op_that_writes_its_arguments(function):
     check(function, *[lambda: given(plain(2, 3), plain(2, 3, seed=1))] * 2)
 
 
-@pytest.mark.on_the_cpu
 @pytest.mark.parametrize("inside", [False, True])
 @session
 def test_an_op_that_writes_an_inference_tensor(compile, inside):
@@ -175,7 +169,6 @@ def test_an_op_that_writes_an_inference_tensor(compile, inside):
         yield result, x
 
 
-@pytest.mark.on_the_cpu
 @agrees(lambda: given(leaf(2, 3), plain(2, 3, seed=1)))
 def test_an_op_writes_a_result_that_requires_grad_under_no_grad(x, y):
     z = x * 2
@@ -184,7 +177,6 @@ def test_an_op_writes_a_result_that_requires_grad_under_no_grad(x, y):
     return z * x
 
 
-@pytest.mark.on_the_cpu
 @agrees(lambda: given(leaf(2, 3), plain(2, 3, seed=1)))
 def test_an_op_that_writes_a_saved_tensor_makes_the_backward_raise(x, y):
     z = x * 2
@@ -194,7 +186,6 @@ def test_an_op_that_writes_a_saved_tensor_makes_the_backward_raise(x, y):
     return w
 
 
-@pytest.mark.on_the_cpu
 def test_an_op_that_writes_inside_a_custom_function():
     class Add(torch.autograd.Function):
         @staticmethod
@@ -216,14 +207,12 @@ def noisy(x: Tensor) -> None:
     x.add_(torch.rand_like(x))
 
 
-@pytest.mark.on_the_cpu
 @agrees(*[lambda: given(plain(2, 3))] * 2)
 def test_a_random_op_that_writes(x):
     noisy(x)
     return x + torch.rand(3)
 
 
-@pytest.mark.on_the_cpu
 def test_graphs_name_the_functional_variant_of_an_op_that_writes():
     recorder = check(lambda x, y: (add_to(x, y), scale_(y))[1], lambda: given(plain(2, 3), plain(2, 3, seed=1)))
     code = recorder.forwards[0].code
@@ -232,7 +221,6 @@ def test_graphs_name_the_functional_variant_of_an_op_that_writes():
     assert f"functional_{_NAMESPACE}_scale_" in code
 
 
-@pytest.mark.on_the_cpu
 def test_memory_passed_twice_to_an_op_that_writes_it_is_refused():
     x = plain(2, 3)
     with pytest.raises(aotcheck.UnsupportedError, match=r"overlapping operands.*add_to"):
@@ -243,7 +231,6 @@ def test_memory_passed_twice_to_an_op_that_writes_it_is_refused():
 row = _define("row(Tensor(a) x, int k) -> Tensor(a)", lambda x, k: x[k])
 
 
-@pytest.mark.on_the_cpu
 @agrees(*[lambda: given(plain(2, 3))] * 2)
 def test_a_view_made_by_a_custom_op(x):
     y = row(x, 1)
@@ -251,7 +238,6 @@ def test_a_view_made_by_a_custom_op(x):
     return y, x + 1
 
 
-@pytest.mark.on_the_cpu
 @agrees(lambda: given(plain(2, 3)))
 def test_a_view_of_an_intermediate_made_by_a_custom_op(x):
     z = x * 2
@@ -265,7 +251,6 @@ square = _define("square(Tensor x) -> Tensor", lambda x: x * x, key="CPU")
 square_of_any = _define("square_of_any(Tensor x) -> Tensor", lambda x: x * x)
 
 
-@pytest.mark.on_the_cpu
 @pytest.mark.parametrize(
     "function",
     [
@@ -282,7 +267,6 @@ def test_gradients_go_through_a_python_kernel_without_registered_autograd(functi
     check(function, *[lambda: given(leaf(2, 3))] * 2)
 
 
-@pytest.mark.on_the_cpu
 def test_an_op_with_a_python_kernel_is_one_graph_node_if_no_gradient_is_recorded():
     recorder = check(lambda x: square(x) + 1, lambda: given(plain(2, 3)))
     assert f"{_NAMESPACE}.square.default" in recorder.forwards[0].code
@@ -295,7 +279,6 @@ liar_aliases = _define("liar_aliases(Tensor x) -> Tensor", lambda x: x[0], key="
 _library.impl("liar_aliases", lambda x: x.new_empty(x.shape[1:]), "Meta")
 
 
-@pytest.mark.on_the_cpu
 @pytest.mark.parametrize("liar", [liar_writes, liar_aliases], ids=["writes", "aliases"])
 def test_debug_mode_names_an_op_whose_schema_lies(liar):
     x = plain(2, 3)
@@ -304,7 +287,6 @@ def test_debug_mode_names_an_op_whose_schema_lies(liar):
     assert torch.equal(x, plain(2, 3))
 
 
-@pytest.mark.on_the_cpu
 def test_debug_mode_names_an_op_in_the_backward_whose_schema_lies():
     class Lying(torch.autograd.Function):
         @staticmethod
@@ -321,7 +303,6 @@ def test_debug_mode_names_an_op_in_the_backward_whose_schema_lies():
             y.sum().backward()
 
 
-@pytest.mark.on_the_cpu
 def test_debug_mode_finds_no_fault_with_honest_ops():
     def f(x, y):
         z = cube(x * 2) + twice(y)

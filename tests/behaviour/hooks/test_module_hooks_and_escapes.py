@@ -9,6 +9,8 @@ from tests.behaviour.hooks.common import KeepsFeatures, KeepsOutput, Square
 from tests.behaviour.inputs import leaf
 from tests.behaviour.shared import integers
 
+pytestmark = pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
+
 
 class KeepsInput(nn.Linear):
     def forward(self, x):
@@ -124,7 +126,6 @@ keeping = one_of(KEEPING)
 hook = one_of(HOOKS)
 
 
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_a_module_with_backward_hooks_of_which_a_tensor_escapes(compile, keeping, hook):
     net, hooked, kept = keeping()
@@ -137,7 +138,6 @@ def test_a_module_with_backward_hooks_of_which_a_tensor_escapes(compile, keeping
         yield x, list(net.parameters()), list(log), kept()
 
 
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_two_backwards_through_a_module_with_hooks_of_which_a_tensor_escapes(compile, keeping, hook):
     net, hooked, _ = keeping()
@@ -154,7 +154,6 @@ def test_two_backwards_through_a_module_with_hooks_of_which_a_tensor_escapes(com
         yield type(attempt_later(lambda y=y: backward([y])))
 
 
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_a_backward_from_a_tensor_that_escaped_a_module_with_hooks(compile, keeping, hook):
     net, hooked, kept = keeping()
@@ -172,7 +171,6 @@ def test_a_backward_from_a_tensor_that_escaped_a_module_with_hooks(compile, keep
             yield x, list(net.parameters())
 
 
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_a_hook_and_retain_grad_on_a_tensor_that_escaped_a_module_with_hooks(compile, keeping):
     net, hooked, kept = keeping()
@@ -196,7 +194,6 @@ class Written(nn.Module):
         return y * y
 
 
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_a_module_with_backward_hooks_that_writes_an_argument(compile, hook):
     net, log = Written(), []
@@ -226,7 +223,6 @@ class ClipsInside(nn.Module):
         return Clips.apply(x * 2) * x
 
 
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_a_module_with_backward_hooks_around_a_backward_that_is_not_linear(compile, hook):
     net, log = ClipsInside(), []
@@ -243,7 +239,6 @@ def test_a_module_with_backward_hooks_around_a_backward_that_is_not_linear(compi
         yield x
 
 
-@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
 @session
 def test_a_module_with_backward_hooks_is_called_twice_and_a_tensor_between_escapes(compile, hook):
     net, kept, log = integers(nn.Linear(2, 2)), {}, []

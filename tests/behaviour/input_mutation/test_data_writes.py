@@ -183,13 +183,10 @@ def test_inputs_of_several_dtypes_are_all_written(a, b, c, d):
     return a + d
 
 
-def test_a_mutated_input_returned_with_its_views():
-    def f(x):
-        x.add_(1)
-        return x, x[0], x.view(-1), x.detach()
-
-    check(f, lambda: given(plain(2, 3)))
-    check(f, lambda: non_leaf(2, 3))
+@agrees(lambda: given(plain(2, 3)), lambda: non_leaf(2, 3), anew=True)
+def test_a_mutated_input_returned_with_its_views(x):
+    x.add_(1)
+    return x, x[0], x.view(-1), x.detach()
 
 
 def test_a_non_leaf_written_repeatedly():
@@ -218,14 +215,11 @@ def test_a_copy_into_an_input_replaces_its_history(compile):
     yield root, x, y
 
 
-def test_a_write_of_another_dtype_and_of_a_broadcast():
-    def f(x, y):
-        x.copy_(y)
-        x += 1
-        return x * 2
-
-    check(f, lambda: given(plain(2, 3), leaf(3, dtype=torch.float64)))
-    check(f, lambda: given(plain(2, 3), plain(3).int()))
+@agrees(lambda: given(plain(2, 3), leaf(3, dtype=torch.float64)), lambda: given(plain(2, 3), plain(3).int()), anew=True)
+def test_a_write_of_another_dtype_and_of_a_broadcast(x, y):
+    x.copy_(y)
+    x += 1
+    return x * 2
 
 
 @pytest.mark.parametrize(
@@ -261,13 +255,14 @@ def _indices(*values: int) -> torch.Tensor:
     ],
     ids=["index_add_", "index_put_", "scatter_add_", "put_", "scatter_reduce_", "index_reduce_"],
 )
-def test_duplicate_indices_accumulate(write):
-    def f(x, i, v):
-        write(x, i, v)
-        return x * 2
-
-    check(f, lambda: given(plain(4), _indices(1, 1, 3, 1), plain(4, seed=1)))
-    check(f, lambda: given(plain(4), _indices(1, 1, 3, 1), leaf(4, seed=1)))
+@agrees(
+    lambda: given(plain(4), _indices(1, 1, 3, 1), plain(4, seed=1)),
+    lambda: given(plain(4), _indices(1, 1, 3, 1), leaf(4, seed=1)),
+    anew=True,
+)
+def test_duplicate_indices_accumulate(x, i, v, *, write):
+    write(x, i, v)
+    return x * 2
 
 
 def test_duplicate_indices_are_gathered_and_accumulate_in_the_gradient():

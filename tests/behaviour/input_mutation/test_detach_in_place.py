@@ -143,13 +143,10 @@ def test_truncated_backpropagation_through_time():
     check(loop, make, rtol=1e-5)
 
 
-def test_detach_in_place_of_a_leaf():
-    def f(x, y):
-        x.detach_()
-        return x * y
-
-    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+@agrees(lambda: given(leaf(3), leaf(3, seed=1)), lambda: given(plain(3), leaf(3, seed=1)), anew=True)
+def test_detach_in_place_of_a_leaf(x, y):
+    x.detach_()
+    return x * y
 
 
 def test_detach_in_place_of_a_tensor_used_before():
@@ -167,15 +164,15 @@ def test_detach_in_place_of_a_tensor_used_before():
     check(f, make, backward=[1])
 
 
-def test_detach_in_place_and_a_write_after_it():
-    def f(x, w):
-        x.detach_()
-        x.mul_(w)
-        return x * 2
-
-    check(f, lambda: given_of(leaf(4), lambda root: (root * 1, plain(4, seed=1))))
-
-    check(f, lambda: given_of(leaf(4), lambda root: (root * 1, leaf(4, seed=1))))
+@agrees(
+    lambda: given_of(leaf(4), lambda root: (root * 1, plain(4, seed=1))),
+    lambda: given_of(leaf(4), lambda root: (root * 1, leaf(4, seed=1))),
+    anew=True,
+)
+def test_detach_in_place_and_a_write_after_it(x, w):
+    x.detach_()
+    x.mul_(w)
+    return x * 2
 
 
 @agrees(lambda: non_leaf(4))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.behaviour.harness import agrees, attempt_later, backward, check, session
+from tests.behaviour.harness import agrees, attempt_later, backward, session
 from tests.behaviour.inputs import given, leaf, non_leaf, plain, to_device
 
 
@@ -49,13 +49,10 @@ def test_a_leaf_made_inside_is_not_returned_but_used(x):
     return y * y
 
 
-def test_a_leaf_made_by_a_factory_with_requires_grad():
-    def f(x):
-        y = torch.ones(3, device=x.device, requires_grad=True)
-        return y, x * y
-
-    check(f, lambda: given(leaf(3)))
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(leaf(3)), lambda: given(plain(3)), anew=True)
+def test_a_leaf_made_by_a_factory_with_requires_grad(x):
+    y = torch.ones(3, device=x.device, requires_grad=True)
+    return y, x * y
 
 
 @agrees(lambda: given(plain(3)))

@@ -31,14 +31,11 @@ def test_requires_grad_of_an_input_without_a_use():
     check(lambda x: x.requires_grad_() is x, lambda: given(plain(3)))
 
 
-def test_requires_grad_of_an_input_that_was_used_before():
-    def f(x, w):
-        y = x * w
-        x.requires_grad_()
-        return y, x * w
-
-    check(f, lambda: given(plain(3), leaf(3, seed=1)))
-    check(f, lambda: given(plain(3), plain(3, seed=1)))
+@agrees(lambda: given(plain(3), leaf(3, seed=1)), lambda: given(plain(3), plain(3, seed=1)), anew=True)
+def test_requires_grad_of_an_input_that_was_used_before(x, w):
+    y = x * w
+    x.requires_grad_()
+    return y, x * w
 
 
 @agrees(lambda: given(plain(3)))
@@ -48,14 +45,11 @@ def test_requires_grad_of_a_mutated_input(x):
     return x * x
 
 
-def test_requires_grad_set_to_false_after_a_use():
-    def f(x):
-        y = x * 2
-        x.requires_grad_(False)
-        return y, x * 3
-
-    check(f, lambda: given(leaf(3)))
-    check(f, lambda: non_leaf(3))
+@agrees(lambda: given(leaf(3)), lambda: non_leaf(3), anew=True)
+def test_requires_grad_set_to_false_after_a_use(x):
+    y = x * 2
+    x.requires_grad_(False)
+    return y, x * 3
 
 
 @agrees(lambda: given(plain(3)))

@@ -82,14 +82,14 @@ def test_an_input_written_through_an_expanded_view_of_equal_values():
         "a column",
     ],
 )
-def test_a_write_to_an_expanded_input_succeeds_or_fails_as_in_eager(write):
-    def f(x):
-        write(x)
-        return x * 2
-
-    check(f, lambda: given_of(plain(3), lambda base: (base.expand(4, 3),)))
-
-    check(f, lambda: given_of(plain(3, 1), lambda base: (base.expand(3, 4),)))
+@agrees(
+    lambda: given_of(plain(3), lambda base: (base.expand(4, 3),)),
+    lambda: given_of(plain(3, 1), lambda base: (base.expand(3, 4),)),
+    anew=True,
+)
+def test_a_write_to_an_expanded_input_succeeds_or_fails_as_in_eager(x, *, write):
+    write(x)
+    return x * 2
 
 
 def test_an_expanded_input_is_read_and_differentiated():

@@ -23,30 +23,24 @@ def test_strides_of_a_sum_with_a_written_operand_are_those_of_eager():
     check(f, make)
 
 
-def test_equal_computations_views_and_constants_are_not_merged():
-    def f(x):
-        computed = x * 2, x * 2, x.clone(), x.clone(), x.view(-1), x.view(-1)
-        return (
-            *computed,
-            torch.zeros(3, device=x.device),
-            torch.zeros(3, device=x.device),
-            torch.zeros_like(x),
-            torch.zeros_like(x),
-        )
-
-    check(f, lambda: given(leaf(3)))
-    check(f, lambda: given(plain(3)))
+@agrees(lambda: given(leaf(3)), lambda: given(plain(3)), anew=True)
+def test_equal_computations_views_and_constants_are_not_merged(x):
+    computed = x * 2, x * 2, x.clone(), x.clone(), x.view(-1), x.view(-1)
+    return (
+        *computed,
+        torch.zeros(3, device=x.device),
+        torch.zeros(3, device=x.device),
+        torch.zeros_like(x),
+        torch.zeros_like(x),
+    )
 
 
-def test_an_object_returned_twice_stays_one_object_among_views_and_inputs():
-    def f(x):
-        y = x.view(-1)
-        z = x * 2
-        w = z[0]
-        return x, y, y, z, (w, w), {"x": x}
-
-    check(f, lambda: given(leaf(2, 3)))
-    check(f, lambda: non_leaf(2, 3))
+@agrees(lambda: given(leaf(2, 3)), lambda: non_leaf(2, 3), anew=True)
+def test_an_object_returned_twice_stays_one_object_among_views_and_inputs(x):
+    y = x.view(-1)
+    z = x * 2
+    w = z[0]
+    return x, y, y, z, (w, w), {"x": x}
 
 
 def test_results_of_a_foreach_op_do_not_alias_one_another():

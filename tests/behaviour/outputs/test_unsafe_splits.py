@@ -11,14 +11,11 @@ from tests.behaviour.shared import MODES
 from tests.behaviour.wrappers import two
 
 
-def test_an_argument_is_assigned_one_of_its_unsafe_chunks():
-    def f(x):
-        first, second = torch.unsafe_chunk(x, 2)
-        x.data = first
-        return second
-
-    check(f, lambda: given(plain(4)))
-    check(f, lambda: given(leaf(4)))
+@agrees(lambda: given(plain(4)), lambda: given(leaf(4)), anew=True)
+def test_an_argument_is_assigned_one_of_its_unsafe_chunks(x):
+    first, second = torch.unsafe_chunk(x, 2)
+    x.data = first
+    return second
 
 
 @pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
@@ -56,15 +53,12 @@ def test_data_assigned_to_an_unsafe_split(x, *, split):
 
 
 @pytest.mark.parametrize("op", [torch.unsafe_split, torch.unsafe_chunk])
-def test_a_view_of_an_unsafe_split_made_in_inference_mode(op):
-    def f(x):
-        with torch.inference_mode():
-            v = op(x, 1)[0]
-        with torch.inference_mode():
-            return v.t()
-
-    check(f, lambda: given(leaf(2, 2)))
-    check(f, lambda: given(plain(2, 2)))
+@agrees(lambda: given(leaf(2, 2)), lambda: given(plain(2, 2)), anew=True)
+def test_a_view_of_an_unsafe_split_made_in_inference_mode(x, *, op):
+    with torch.inference_mode():
+        v = op(x, 1)[0]
+    with torch.inference_mode():
+        return v.t()
 
 
 SPLITS = {

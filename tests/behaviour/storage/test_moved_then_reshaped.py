@@ -148,15 +148,12 @@ def test_an_argument_is_reshaped_and_assigned_data_of_its_own_storage(make):
         check(body, lambda: make(1, 2), backward=None)
 
 
-def test_a_view_is_reshaped_in_place_after_its_base_moved():
-    def f(x, y):
-        view = x.t()
-        x.data = y
-        view.t_()
-        return view
-
-    check(f, lambda: _non_leaf_and_plain(2, 2))
-    check(f, lambda: _non_leaf_and_plain(3, 2))
+@agrees(lambda: _non_leaf_and_plain(2, 2), lambda: _non_leaf_and_plain(3, 2), anew=True)
+def test_a_view_is_reshaped_in_place_after_its_base_moved(x, y):
+    view = x.t()
+    x.data = y
+    view.t_()
+    return view
 
 
 KINDS = {"conjugate": lambda x: x.conj(), "alias": lambda x: x.view(x.shape), "row": lambda x: x[:1]}
@@ -193,15 +190,16 @@ def test_a_view_of_a_moved_view_is_reshaped_after_a_write(compile, kind, data, o
         yield torch.autograd.grad(w, [x, root], torch.ones_like(w), allow_unused=True)
 
 
-def test_a_view_of_an_input_that_is_reshaped_and_then_assigned_data():
-    def f(x, y):
-        x.squeeze_()
-        view = x.t()
-        x.data = y
-        return view
-
-    check(f, lambda: given(plain(1, 3), plain(3, 2)))
-    check(f, lambda: given(plain(1, dtype=torch.complex64), plain(1, dtype=torch.complex64).conj()))
+@agrees(
+    lambda: given(plain(1, 3), plain(3, 2)),
+    lambda: given(plain(1, dtype=torch.complex64), plain(1, dtype=torch.complex64).conj()),
+    anew=True,
+)
+def test_a_view_of_an_input_that_is_reshaped_and_then_assigned_data(x, y):
+    x.squeeze_()
+    view = x.t()
+    x.data = y
+    return view
 
 
 @agrees(lambda: given(plain(2)))

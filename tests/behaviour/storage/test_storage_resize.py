@@ -204,15 +204,12 @@ def test_a_storage_grown_in_place_keeps_its_values(x, y, *, resize):
     return z * 2
 
 
-def test_an_intermediates_storage_freed(resize):
-    def f(x):
-        y = x * 2
-        z = y + 1
-        resize(y, 0)
-        return z
-
-    check(f, lambda: given(plain(3)))
-    check(f, lambda: given(leaf(3)))
+@agrees(lambda: given(plain(3)), lambda: given(leaf(3)), anew=True)
+def test_an_intermediates_storage_freed(x, *, resize):
+    y = x * 2
+    z = y + 1
+    resize(y, 0)
+    return z
 
 
 @agrees(lambda: given(plain(3), plain(3, seed=1)))
