@@ -22,7 +22,7 @@ from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
 from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
-from aotcheck.autograd2.ir.tables import Attributes, Globals, attribute_tables, content_of, slots_of
+from aotcheck.autograd2.ir.tables import GONE, Attributes, Globals, attribute_tables, content_of, slots_of
 
 __all__ = ["ARGUMENTS", "Bound", "Itself", "Spot", "bind"]
 
@@ -318,13 +318,12 @@ class _Walk:
             self.item(x.__defaults__, f"{path}.__defaults__", (self.last, "__defaults__"))
             self.value(x.__kwdefaults__, f"{path}.__kwdefaults__")
         for name, cell in zip(x.__code__.co_freevars, x.__closure__ or (), strict=True):
-            try:
-                content = cell.cell_contents
-            except ValueError:
-                bound.key.append("empty")
-                continue
             bound.tables.append(cell)
-            self.item(content, name, (self.last, None))
+            content = content_of(cell)
+            if content is GONE:
+                bound.key.append("empty")
+            else:
+                self.item(content, name, (self.last, None))
         names = [n for n in _names(x.__code__) if n in x.__globals__ and not isinstance(x.__globals__[n], _OPAQUE)]
         if names:
             bound.tables.append(Globals(x.__globals__, tuple(names)))

@@ -21,7 +21,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, is_leaf
-from aotcheck.autograd2.ir.tables import Globals, content_of, unchanged
+from aotcheck.autograd2.ir.tables import GONE, Globals, content_of, unchanged
 
 __all__ = ["MISS", "Run", "fast_call"]
 
@@ -55,6 +55,7 @@ class _Source:
         tensors: those that ``bind`` finds, with the name of each.
         fixed: whether numbers are as they were.
         containers: names of the arguments' lists and dicts, in order.
+        objects: these lists and dicts, with their names.
         numbers: the arguments' ints and floats, by their names, in order.
     """
 
@@ -62,6 +63,7 @@ class _Source:
     tensors: dict[Tensor, str]
     fixed: bool
     containers: list[str] = field(default_factory=list)
+    objects: list[tuple[Any, str]] = field(default_factory=list)
     numbers: dict[str, int | float] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
@@ -80,9 +82,9 @@ class _Source:
                 self.checks.append(f"{name} is {known}")
             return True
         if kind in (int, bool, str, float):
-            other = f" or {name} != {self.bind('value', x)}" if self.fixed or kind in (bool, str) else ""
+            differs = f" or {name} != {self.bind('value', x)}" if self.fixed or kind in (bool, str) else ""
             nan = f" or not {name} or {name} != {name}" if kind is float else ""  # -0.0 is not 0.0
-            self.lines.append(f"if type({name}) is not {kind.__name__}{other}{nan}: return MISS")
+            self.lines.append(f"if type({name}) is not {kind.__name__}{differs}{nan}: return MISS")
             if kind in (int, float):
                 self.numbers[name] = x
             return kind is not float or (bool(x) and x == x)
@@ -98,6 +100,10 @@ class _Source:
                 return False
             self.lines.append(f"if list({name}) != {self.bind('keys', list(x))}: return MISS")
         if kind is not tuple:
+            if other := next((n for y, n in self.objects if y is x), None):
+                self.checks.append(f"{name} is {other}")
+                return True
+            self.objects.append((x, name))
             self.containers.append(name)
         return self.values(list(x.values()) if kind is dict else x, inside, name)
 
@@ -161,7 +167,9 @@ def _is_unusual(t: Tensor) -> bool:
 def _table(s: _Source, table: Any) -> None:
     """Ask that a table holds what it holds now."""
     held, name = content_of(table), s.bind("table", table)
-    if type(table) is types.CellType:
+    if held is GONE:
+        s.checks.append(f"unchanged({name}, {s.bind('content', held)})")
+    elif type(table) is types.CellType:
         s.checks.append(f"{name}.cell_contents is {s.bind('content', held)}")
     elif type(table) is Globals:
         owner = s.bind("globals", table.owner)

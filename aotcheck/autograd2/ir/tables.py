@@ -47,7 +47,7 @@ def content_of(table: Any) -> Any:
     """A shallow copy of what a table holds: a dict by names or keys, a list, or what a cell holds."""
     kind = type(table)
     if kind is types.CellType:
-        return table.cell_contents
+        return _cell(table)
     if kind is Globals:
         return {name: table.owner[name] for name in table.names if name in table.owner}
     if kind is Attributes:
@@ -60,7 +60,10 @@ def set_content(table: Any, content: Any) -> None:
     """Let a table hold just this."""
     kind = type(table)
     if kind is types.CellType:
-        table.cell_contents = content
+        if content is not GONE:
+            table.cell_contents = content
+        elif _cell(table) is not GONE:
+            del table.cell_contents
     elif kind is Globals:
         table.owner.update(content)
     elif kind is Attributes:
@@ -105,7 +108,7 @@ def unchanged(table: Any, content: Any) -> bool:
     """Whether a table holds the objects that it held, in the same order."""
     kind = type(table)
     if kind is types.CellType:
-        return table.cell_contents is content
+        return _cell(table) is content
     if kind is Globals:
         return all(table.owner.get(name) is v for name, v in content.items())
     if kind is Attributes:
@@ -116,6 +119,13 @@ def unchanged(table: Any, content: Any) -> bool:
         pairs = zip(dict.items(table), content.items(), strict=True)
         return all(k is m and v is w for (k, v), (m, w) in pairs)
     return all(a is b for a, b in zip(table, content, strict=True))
+
+
+def _cell(table: types.CellType) -> Any:
+    try:
+        return table.cell_contents
+    except ValueError:
+        return GONE
 
 
 def _add(table: Any, content: Any) -> None:

@@ -92,3 +92,26 @@ def test_a_network_of_cells_and_a_count_of_calls_compile_no_more_than_they_need(
         x = torch.randn(3, 1, 2)
         assert torch.equal(compiled(x), layer(x)[0] * k) and net.last == {"shape": (3, 1, 2)}
     assert counters().compiled - before <= 2
+
+
+def test_a_variable_that_the_first_call_binds_is_bound() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        nonlocal last
+        try:
+            before = last
+        except NameError:
+            before = x
+        last = x * 2
+        return before + last
+
+    if f is None:
+        last = torch.ones(2)
+    compiled, x = aot_function(f), torch.ones(2)
+    assert [compiled(x).tolist() for _ in range(3)] == [[3.0, 3.0], [4.0, 4.0], [4.0, 4.0]]
+
+
+def test_the_same_list_twice_is_no_two_lists() -> None:
+    compiled = aot_function(lambda a, b: (a.append(a[0] * 2), len(b), a is b)[1:])
+    for same in (True, True, True, False, True, False, False):
+        a = [torch.ones(2)]
+        assert compiled(a, a if same else [a[0]]) == ((2, True) if same else (1, False))
