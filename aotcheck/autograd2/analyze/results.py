@@ -189,6 +189,8 @@ class Results:
             step = state.step
             if step is None or (steps and _is_new_leaf(t)) or state.moved or geometry_of(t) != spelled(step.geometry):
                 break
+            if steps and self._is_as_given(t):
+                break
             source = step.source
             same = _torch.storage_address(_torch.storage_of(source)) == _torch.storage_address(_torch.storage_of(t))
             if not same or geometry_of(source) != spelled(step.source_geometry):
@@ -200,6 +202,10 @@ class Results:
             steps.insert(0, step)
             t = source
         return steps, t
+
+    def _is_as_given(self, t: Tensor) -> bool:
+        """Whether it is an input on whose storage nothing was written: its history is what it was."""
+        return self.traced.input_of(t) is not None and not self.traced.tracer.table.state(t).version
 
     def _only_detached(self, tensors: Sequence[Tensor]) -> frozenset[int]:
         """Addresses of the storages of which all these tensors come after a detach: autograd need not know the base."""
