@@ -12,7 +12,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.info import OpInfo, info_of
+from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import as_eager, check_overlap
 from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
@@ -148,7 +148,7 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     others = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
     read = {_torch.storage_address(_torch.storage_of(x)) for x in others}
     if len(set(addresses)) < len(addresses) or read & set(addresses):
-        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory", user_line())
+        return _one_by_one(tracer, func, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     out = tracer.run(info.functional, args, kwargs)
     node = tracer.call(info.functional, values, named)
@@ -158,6 +158,24 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
         item.device = state_of(t).device
         _write(tracer, t, item, geometry_of(o))
     return None
+
+
+def _one_by_one(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Tensors in the lists share memory: the op on one after the other, as eager's kernels on the CPU do."""
+    name = _torch.op_name(func).removeprefix("_foreach_")
+    kind = "Tensor" if len(args) > 1 and isinstance(args[1], (list, tuple, Tensor)) else "Scalar"
+    if kind == "Tensor" and not isinstance(args[1], Tensor) and not isinstance(args[1][0], Tensor):
+        kind = "Scalar"
+    packet = getattr(aten, name, None)
+    op = getattr(packet, kind, None) or getattr(packet, "default", None)
+    if op is None or info_of(op).kind is not Kind.IN_PLACE or state_of(args[0][0]).device.type != "cpu":
+        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory", user_line())
+    for k, t in enumerate(args[0]):
+        rest = [a[k] if type(a) in (list, tuple) else a for a in args[1:]]
+        named = {n: a[k] if type(a) in (list, tuple) else a for n, a in kwargs.items()}
+        if name in ("addcmul_", "addcdiv_") and len(rest) > 2:
+            named["value"] = rest.pop()
+        in_place(tracer, op, info_of(op), (t, *rest), named)
 
 
 def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -175,8 +193,10 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     single = isinstance(reference, Tensor)
     wanted = [reference] if single else list(reference)
     for t, r in zip(targets, wanted, strict=True):
-        if t.shape != r.shape:
+        if t.shape != r.shape and not r.is_contiguous():
             refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape", user_line())
+        if t.shape != r.shape:
+            move(tracer, aten.resize_.default, (t, [*r.shape]), {})
     device = state_of(targets[0]).device
     if info.random:
         node = tracer.drawn(info.functional, values, named, rest.get("generator"), device)
