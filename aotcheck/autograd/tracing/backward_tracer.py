@@ -220,8 +220,13 @@ class BackwardTracer:
 
     def as_result(self, t: Tensor | None) -> Tensor | None:
         """A gradient; one that is a leaf is replaced by a view, as it is somebody else's tensor and not a result."""
-        if t is None or not t.requires_grad or not t.is_leaf:
+        if t is None or not t.requires_grad:
             return t
+        match _torch.leafness(t):
+            case None:
+                raise UnsupportedError("view of a base that has changed", "of which a gradient is one, in a wrapper")
+            case False:
+                return t
         with self._tracer.recording(), torch.enable_grad():
             return t.view_as(t)
 
@@ -332,7 +337,10 @@ def _differentiate(
 
 
 class _Bounds:
-    """A window beyond its storage is eager's error, or the business of how the caller's gradients ``grads_in`` lie."""
+    """A window beyond its storage is eager's error, or the business of how the caller's gradients ``grads_in`` lie.
+
+    A selective checkpoint can run again once, and has done so where another backward of it was traced before.
+    """
 
     __slots__ = ("_grads_in",)
 
@@ -343,6 +351,8 @@ class _Bounds:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, RuntimeError) and str(error).startswith("Trying to backward an extra time"):
+            raise UnsupportedError("checkpoint", "a selective one, of which two backwards are traced") from error
         if not isinstance(error, OutOfBounds):
             return
         given = {_torch.storage_address(_torch.storage_of(x)) for t in self._grads_in for x in leaves_of(t)}
