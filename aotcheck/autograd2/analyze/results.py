@@ -132,10 +132,7 @@ class Results:
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
             _check_windows(chain, needs, state)
             if _lost_memory(t, state):
-                if needs:
-                    refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
-                assert state.source is not None
-                return Alias(Given(state.source), geometry=geometry_of(t))
+                refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
             return Alias(Given(given), _steps(chain), early=_is_early(t, chain))
         if state.is_input:
             if needs:
@@ -166,6 +163,8 @@ class Results:
                 known = (None, self.add(table.read_view(whole), whole.geometry))
             self._roots[address] = known
         first, index = known
+        if not same(state.nbytes % self.results[index].geometry.dtype.itemsize, 0):
+            refuse(Event.STORAGE, "a storage does not hold a whole number of elements")
         if first is not root:
             if needs or requires_grad(root):
                 refuse(Event.HISTORY, "two tensors on one storage, of which neither is a view of the other")

@@ -75,6 +75,9 @@ def memory_after(traced: Traced, analysis: Analysis) -> tuple[Memory, ...]:
 def check_counters(traced: Traced, analysis: Analysis) -> None:
     """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
     results = {r.node for r in analysis.results}
+    for i in traced.inputs:  # one that moved to memory where another tensor lies
+        state = traced.tracer.table.state(i.replica)
+        state.apart |= state is not i.state
     for state in traced.tracer.table.states.values():
         seen = state.is_input or any(root.value in results for root in state.roots)
         if state.needed and state.apart and seen:

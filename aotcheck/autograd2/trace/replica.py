@@ -184,6 +184,8 @@ class Replica(Tensor):
     def data(self, value: Tensor) -> None:
         if type(value) is not Replica:
             refuse(Event.CAPTURED, "it is assigned to .data")
+        if self.aot.is_root_of_view or _torch.base_of(self) is not None:
+            refuse(Event.BASE, "data is assigned to a view")
         if value.is_inference() is not self.is_inference():
             refuse(Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or the other way")
         if self.aot.told and not self.aot.is_input:

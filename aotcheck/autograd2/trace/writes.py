@@ -308,6 +308,8 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     target = args[0]
     if target.requires_grad and not target.is_leaf:
         refuse(Event.STORAGE, str(func), user_line())
+    if state_of(target).is_root_of_view or _torch.base_of(target) is not None:
+        refuse(Event.BASE, f"{func} of a view", user_line())
     before = tracer.table.view(target).state
     if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
         refuse(Event.STORAGE, str(func), user_line())
