@@ -9,7 +9,7 @@ import torch
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of
-from aotcheck.autograd2.ir.signature import Fresh, MetadataMutation, Mutation, Written
+from aotcheck.autograd2.ir.signature import Fresh, Given, MetadataMutation, Mutation, Written
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput
@@ -152,4 +152,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
         elif meta.requires_grad and needs and not meta.is_leaf and not _is_lost(i) and t.is_leaf:
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
+    gone = {Given(m.input) for m in found if m.base is not None}
+    if any(m.base in gone for m in found):
+        refuse(Event.STORAGE, "an argument moves to the storage of one that moved")
     return tuple(found)

@@ -105,7 +105,11 @@ class Results:
         address = _torch.storage_address(state.storage)
         chain, root = self._chain(t, stop_at_detach=address in plain)
         made: How
-        last = [] if state_of(t).step is None else [state_of(t).step]
+        step = state_of(t).step
+        last = [] if step is None else [step]
+        apart = step is not None and _address(step.source) != _address(t)
+        if step is not None and apart and step.source.requires_grad:
+            refuse(Event.BASE, "an alias is returned that moved, or whose source did")
         if any(s.source.is_inference() and not s.how.inference for s in [*chain, *last] if s is not None):
             refuse(Event.INFERENCE, "a view of an inference tensor is made outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
@@ -126,13 +130,18 @@ class Results:
 
     def _plain(self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor) -> Fresh | Alias:
         """How a tensor is made that is no leaf of the function's own."""
+        if state.is_input and not state.resized and _lost_memory(t, state):
+            refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
         given = self.traced.input_of(root)
         if given is not None:
             if _requires_after(root, chain) != needs and not is_lost(t):
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
             _check_windows(chain, needs, state)
             if _lost_memory(t, state):
-                refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
+                if needs or _torch.base_of(t) is not None:
+                    refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
+                assert state.source is not None
+                return Alias(Given(state.source), geometry=geometry_of(t))
             return Alias(Given(given), _steps(chain), early=_is_early(t, chain))
         if state.is_input:
             if needs:
@@ -272,3 +281,7 @@ def _requires_after(root: Tensor, chain: Sequence[ViewStep]) -> bool:
     for step in chain:
         needs = needs and step.how.grad and not step.how.inference and step.op not in _DETACHES
     return needs
+
+
+def _address(t: Tensor) -> int:
+    return _torch.storage_address(_torch.storage_of(t))

@@ -318,8 +318,12 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     takes_storage = any(isinstance(a, torch.UntypedStorage) for a in args[1:2])
     if takes_storage and len(args) < 5 and not target.is_contiguous():
         refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows", user_line())
+    sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
+    sources = [(s, s.nbytes()) for s in sources if isinstance(s, torch.UntypedStorage)]
     before_bytes = _torch.storage_of(target).nbytes()
     tracer.run(func, args, kwargs)
+    if any(s.nbytes() != nbytes for s, nbytes in sources):
+        refuse(Event.STORAGE, f"{func} to memory that the storage does not have", user_line())
     if torch.are_deterministic_algorithms_enabled() and _torch.storage_of(target).nbytes() != before_bytes:
         refuse(Event.FILL, f"{func}", user_line())
     state_of(target).moved = True
