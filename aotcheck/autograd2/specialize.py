@@ -25,6 +25,7 @@ from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_b
 from aotcheck.autograd2.partition.users import saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, taken_symbols
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
+from aotcheck.autograd2.runtime.first_run import run_once, unused
 from aotcheck.autograd2.runtime.function import Runner
 from aotcheck.autograd2.trace.replica import disarm, rearm
 from aotcheck.autograd2.trace.run import Needs, Traced, UserError, trace
@@ -124,12 +125,17 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
     try:
         with traced.tracer.asking():
             analysis = analyze(traced, needs)
+            recorded = tuple(traced.tracer.graph.nodes)
             groups = regions(traced, analysis)
             left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
             part = _partition(traced, analysis, backwards, compilers, left)
-            return _emit(traced, analysis, groups, part, compilers, left)
+            made = _emit(traced, analysis, groups, part, compilers, left)
+            once = unused(recorded, part) if traced.tracer.symbols is None else ()
+            if once:
+                run_once(made.call, part.forward.inputs, once, traced.tracer.draws.drawn_from())
+            return made
     finally:
         disarm(traced.tracer.alive)
         traced.release()
