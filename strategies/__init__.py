@@ -139,9 +139,9 @@ Strategies that are not named want none.
 """
 
 
-def storages() -> st.SearchStrategy[Program]:
+def storages(sizes: int = 0) -> st.SearchStrategy[Program]:
     """Every storage, every alias, every call: plain tensors, nothing of autograd or modules inside."""
-    return programs(_STORAGES)
+    return programs(_STORAGES, sizes=sizes)
 
 
 def backwards() -> st.SearchStrategy[Program]:

@@ -1,7 +1,7 @@
 """Draw further calls with another key or with the same, and keep what has a well-defined outcome."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -47,7 +47,7 @@ from .plans import Sides, draw_around, draw_before, draw_one_backward, draw_step
 from .profile import Profile, Training
 from .state import EXPECTED, fragile, hazardous, perilous, tidy
 
-__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train", "untrained"]
+__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_other_sizes", "draw_plan", "inspect", "train", "untrained"]
 
 
 class Unsafe(Exception):
@@ -266,15 +266,23 @@ def _renamed(expr: Expr, names: dict[str, str]) -> Expr:
             return other
 
 
+_AS_BEFORE: Mapping[int, int] = {}
+
+
 def _rebuilt(
-    choose: Chooser, inputs: Inputs, built: BuiltCall, *, together: bool, other_size: bool, other_stride: bool
+    choose: Chooser,
+    inputs: Inputs,
+    built: BuiltCall,
+    *,
+    together: bool = False,
+    other_stride: bool = False,
+    sizes: Mapping[int, int] = _AS_BEFORE,
 ) -> Inputs:
-    """The arguments as plain tensors: apart or on one storage, of the old sizes and strides or of others."""
+    """The arguments as plain tensors: apart or on one storage, of the old strides or others, of other ``sizes``."""
     storages: list[Storage] = []
     tensors: list[Strided] = []
     derived: list[Statement] = []
     names: dict[str, str] = {}
-    sizes = {2: 3, 3: 2, 1: 2} if other_size else {}
     shared: dict[str, str] = {}
     for i, name in enumerate(dict.fromkeys(n for a in inputs.args for n in _names(a))):
         t = built.named[name]
@@ -305,19 +313,19 @@ def _rebuilt(
 
 
 def _apart(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
-    return _rebuilt(choose, inputs, built, together=False, other_size=False, other_stride=False)
+    return _rebuilt(choose, inputs, built)
 
 
 def _together(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
-    return _rebuilt(choose, inputs, built, together=True, other_size=False, other_stride=False)
+    return _rebuilt(choose, inputs, built, together=True)
 
 
 def _strides(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
-    return _rebuilt(choose, inputs, built, together=False, other_size=False, other_stride=True)
+    return _rebuilt(choose, inputs, built, other_stride=True)
 
 
 def _sizes(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
-    return _rebuilt(choose, inputs, built, together=False, other_size=True, other_stride=False)
+    return _rebuilt(choose, inputs, built, sizes={2: 3, 3: 2, 1: 2})
 
 
 def _same_object(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
@@ -399,6 +407,36 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
                 continue
             program = longer
             break
+    return program
+
+
+class _Silent(_Inspection):
+    """An inspection that gives up where eager raises."""
+
+    def on_error(self, error: Exception) -> None:
+        raise Unsafe
+
+
+def draw_other_sizes(choose: Chooser, program: Program, count: int) -> Program:
+    """The program with ``count`` more calls like the first, each with another size for one of its sizes.
+
+    The same program where eager raises for any such sizes, or has no well-defined outcome.
+    """
+    first = program.calls[0]
+    if not count or first.inputs is None:
+        return program
+    built = build_call(program, 0)
+    present = {n for a in first.inputs.args for name in _names(a) for n in size_of(built.named[name]) if n > 1}
+    for n in sorted(present, reverse=choose.chance(50)):
+        longer = program
+        for more in range(1, count + 1):
+            inputs = _rebuilt(choose, first.inputs, built, sizes={n: n + more})
+            call = Call(inputs, first.grad_mode, first.steps, (), first.around)
+            longer = replace(longer, calls=(*longer.calls, call))
+        with warnings.catch_warnings(), suppress(Unsafe, *EXPECTED):
+            warnings.simplefilter("ignore")
+            _Silent(longer).run()
+            return longer
     return program
 
 

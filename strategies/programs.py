@@ -31,7 +31,7 @@ from aotcheck.program.ops.registry import INSIDE, Group, Kind, Op, find
 from aotcheck.program.running.memory import address, fits
 
 from .arguments import Impossible, draw_arguments
-from .calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
+from .calls import Unsafe, arity, draw_further_calls, draw_other_sizes, draw_plan, train, untrained
 from .chooser import Chooser
 from .families import draw_inputs
 from .idioms import Idiom, draw_idiom
@@ -411,7 +411,7 @@ class _Drawer:
 
 
 @st.composite
-def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], ...]) -> Program:
+def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], ...], sizes: int) -> Program:
     choose = Chooser(draw(st.randoms(use_true_random=False)))
     if wanted and choose.chance(_STEERED):
         choose.wanted = frozenset(choose.one(wanted)) - undrawn(profile)
@@ -421,7 +421,8 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
         try:
             if profile.usage:
                 practice = Practice(choose, profile.usage)
-                return _Drawer(choose, profile, practice.inputs, wrappers=False, practice=practice).program()
+                program = _Drawer(choose, profile, practice.inputs, wrappers=False, practice=practice).program()
+                return draw_other_sizes(choose, program, sizes)
             wrappers = profile.wrappers > 0 and choose.likely(profile.wrappers, *_NEED_WRAPPERS)
             inputs = draw_inputs(choose, wrappers, profile)
             match profile.training:
@@ -439,21 +440,26 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
         finally:
             torch.set_grad_enabled(mode)
         program = draw_further_calls(choose, program, profile)
+        if sizes:
+            return draw_other_sizes(choose, program, sizes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             under = profile.inside > 0 and choose.chance(profile.transforms)
             return draw_transform(choose, program) if under else program
 
 
-def programs(profile: Profile | None = None, wanted: tuple[tuple[str, str], ...] = ()) -> st.SearchStrategy[Program]:
+def programs(
+    profile: Profile | None = None, wanted: tuple[tuple[str, str], ...] = (), sizes: int = 0
+) -> st.SearchStrategy[Program]:
     """Programs that eager gives a well-defined outcome to (an exception is one).
 
     Args:
         profile: sizes and shares; the default meets the difficulty floor.
         wanted: pairs of traits that are missing: more than half of the programs aim at one of them.
+        sizes: how many calls at other sizes are appended to each program that can take them.
 
     The idea of drawing by running is that of stateful testing; that of switching features off per program, swarm
     testing
     (Groce et al., ISSTA 2012).
     """
-    return _programs(profile or Profile(), wanted)
+    return _programs(profile or Profile(), wanted, sizes)

@@ -57,6 +57,6 @@ def profile() -> Profile:
     )
 
 
-def realistic() -> st.SearchStrategy[Program]:
-    """Programs as people write them."""
-    return programs(profile())
+def realistic(sizes: int = 0) -> st.SearchStrategy[Program]:
+    """Programs as people write them; ``sizes`` as of ``programs``."""
+    return programs(profile(), sizes=sizes)

@@ -70,6 +70,9 @@ def _separated(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 @click.option("--no-minimize", is_flag=True, help="Leave findings as they were found.")
 @click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Go on with a run that was broken off.")
 @click.option("--strategy", default=STRATEGY, show_default=True, help="What draws programs, as module:attribute.")
+@click.option(
+    "--sizes", type=click.IntRange(0, 4), default=0, show_default=True, help="Calls at other sizes after each plan."
+)
 @click.option("--without", multiple=True, metavar="PROMISES", callback=_promises, help="What it does not promise.")
 @click.option("--ignore", multiple=True, metavar="KIND", callback=_separated, help="Differences that are no findings.")
 @click.option("--rtol", type=click.FloatRange(min=0, max=1), default=0.0, help="Of the largest magnitude in a tensor.")
@@ -95,6 +98,7 @@ def fuzz(
     no_scripts: bool,
     resume: Path | None,
     strategy: str,
+    sizes: int,
     without: tuple[Promise, ...],
     ignore: tuple[str, ...],
     rtol: float,
@@ -110,6 +114,7 @@ def fuzz(
     from aotcheck.backends import Expectations
     from aotcheck.campaign import Past, Settings
 
+    strategy += f"?sizes={sizes}" if sizes and "?" not in strategy else ""
     expectations = Expectations(without, ignore, rtol, refuses)
     past = None if resume is None else _past(resume)
     if past is not None and past.started is not None:

@@ -22,7 +22,7 @@ def undrawn_by(spec: str) -> frozenset[str]:
     undrawn = frozenset(_of_strategy(spec, "UNDRAWN") or ())
     if unknown := undrawn.difference(TRAITS):
         names = ", ".join(sorted(map(str, unknown)))
-        module, _, attribute = spec.partition(":")
+        module, _, attribute = spec.partition("?")[0].partition(":")
         raise SettingsError(f"UNDRAWN of '{module}' gives '{attribute}' what is no trait: {names}")
     return undrawn
 
@@ -37,7 +37,7 @@ def floors_by(spec: str) -> dict[str, float]:
         SettingsError: the module cannot be imported, or says it otherwise.
     """
     said = _of_strategy(spec, "FLOORS") or {}
-    module, _, attribute = spec.partition(":")
+    module, _, attribute = spec.partition("?")[0].partition(":")
     if not isinstance(said, Mapping):
         raise SettingsError(f"FLOORS of '{module}' gives '{attribute}' a {type(said).__name__}, not a mapping")
     if unknown := set(said).difference(Feature.__members__):
@@ -71,7 +71,7 @@ def inspection_by(spec: str, default: str) -> str:
 def _of_strategy(spec: str, attribute: str) -> Any:
     """What ``attribute`` of the module says of the strategy."""
     said = getattr(_module(spec), attribute, {})
-    module, _, name = spec.partition(":")
+    module, _, name = spec.partition("?")[0].partition(":")
     if not isinstance(said, Mapping):
         raise SettingsError(
             f"{attribute} of '{module}' is a {type(said).__name__}, not a mapping from names of strategies"

@@ -22,21 +22,23 @@ def load_strategy(spec: str, wanted: tuple[tuple[str, str], ...] = ()) -> Search
     """The strategy that ``module:attribute`` names: a strategy, or a function without arguments that returns one.
 
     Args:
-        spec: its name.
+        spec: its name; ``?sizes=N`` after it asks a function for N more calls at other sizes in each program.
         wanted: pairs of traits to aim at; the function is told if it has a parameter of this name.
 
     Raises:
         SettingsError: there is no such thing.
     """
+    name, _, sizes = spec.partition("?sizes=")
     try:
-        found: Any = getattr(module_of(spec), spec.partition(":")[2])
+        found: Any = getattr(module_of(name), name.partition(":")[2])
     except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise SettingsError(f"strategy '{spec}' cannot be imported: {' '.join(str(error).split())}") from error
-    if isinstance(found, SearchStrategy):
+    if isinstance(found, SearchStrategy) and not sizes:
         return found
     try:
+        more: dict[str, Any] = {"sizes": int(sizes)} if sizes else {}
         steered = {"wanted": wanted} if wanted and "wanted" in inspect.signature(found).parameters else {}
-        strategy = found(**steered)
+        strategy = found(**steered, **more)
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise SettingsError(f"strategy '{spec}' gives no Hypothesis strategy: {said}") from error

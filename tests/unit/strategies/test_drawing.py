@@ -198,3 +198,10 @@ def test_a_body_that_raises_when_it_runs_without_a_break_ends_there() -> None:
     with pytest.raises(Ended):
         state.attempt(OpCall(None, "Tensor.squeeze_", (Ref("v2"), Literal(5))))  # refused: all is made again
     assert state.refused and state.body[-1] == grad and "v3" not in state.env
+
+
+def test_calls_at_other_sizes_follow_each_plan_that_can_take_them() -> None:
+    drawn = programs_of_block(load_strategy("strategies:realistic?sizes=2"), 3, 0)
+    shapes = [[tuple(t.size for t in c.inputs.tensors) for c in p.calls if c.inputs is not None] for p in drawn]
+    resized = [s for s in shapes if len(s) >= 3 and len({s[0], s[-2], s[-1]}) == 3]
+    assert len(resized) > len(drawn) / 4
