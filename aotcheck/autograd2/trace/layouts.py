@@ -43,12 +43,13 @@ UNSURE = frozenset(
 )
 _PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "addr"})
 _MOST_BYTES = 1 << 30
+_REDUCED = (torch.bfloat16, torch.float16)
 _MOST_ASKED = 1 << 20
 _known: dict[Any, Any] = {}
 
 
 def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise as eager does for operands of several floating dtypes, or complex ones, for which meta kernels do not look.
+    """Raise as eager does for operands of several floating dtypes, reduced or complex ones: meta kernels do not look.
 
     Eager is asked on zeros: whether it raises, and does not where all these have one dtype, or says that it lacks one.
     """
@@ -56,7 +57,11 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
     products = func.namespace == "aten" and _torch.op_name(func) in _PRODUCTS
     dtypes = list(dict.fromkeys(a.dtype for a in operands if products or a.is_floating_point()))
     differ = len(dtypes) > 1 and torch.Tag.pointwise not in func.tags
-    if not (differ or any(a.is_complex() for a in operands)) or torch.Tag.nondeterministic_seeded in func.tags:
+    reduced = any(a.dtype in _REDUCED for a in operands)
+    if (
+        not (differ or reduced or any(a.is_complex() for a in operands))
+        or torch.Tag.nondeterministic_seeded in func.tags
+    ):
         return
     if any(type(n) is not int for a in operands for n in a.shape) or sum(a.numel() for a in operands) > _MOST_ASKED:
         return
@@ -68,11 +73,10 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
         except RuntimeError as error:
             if "not implemented for" in str(error):
                 raise RuntimeError(str(error)) from None
-            if not differ:
+            if not (differ or reduced):
                 return
-            alike = [
-                z.to(dtypes[-1]) if isinstance(z, Tensor) and (products or z.is_floating_point()) else z for z in zeros
-            ]
+            to = dtypes[-1] if differ else torch.float32
+            alike = [z.to(to) if isinstance(z, Tensor) and (products or z.is_floating_point()) else z for z in zeros]
             try:
                 func(*alike, **kwargs)
             except RuntimeError:

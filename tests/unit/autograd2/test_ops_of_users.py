@@ -130,3 +130,10 @@ def test_eager_is_asked_where_there_is_no_meta_kernel_and_must_not_answer_by_val
     )
     with pytest.raises(UnsupportedError, match="op without a fake kernel"):
         aot_function(lambda x: torch.ops.aten._unique(x)[0])(torch.arange(3.0))
+
+
+def test_dtypes_that_eager_has_no_kernel_for_raise_as_in_eager() -> None:
+    x = torch.ones(2, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match="Expected both inputs"):
+        aot_function(lambda x: torch.complex(x, x))(x)
+    assert torch.equal(aot_function(lambda x: x.cumsum(0) @ x)(x), x.cumsum(0) @ x)
