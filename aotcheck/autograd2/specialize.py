@@ -147,9 +147,8 @@ def _partition(
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
     written: set[Node] = set(flat) if analysis.signature.effects.written else set()
-    for w in analysis.signature.effects.written:
-        state = traced.inputs[w.input].state
-        written |= {i.node for i in traced.inputs if i.state is state and i.node is not None}
+    states = {traced.inputs[w.input].state for w in analysis.signature.effects.written}
+    written |= {i.node for i in traced.inputs if i.state in states and i.node is not None}
     given = traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written
     whole = partition(*given, after=[x.node for x in left])
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
@@ -168,12 +167,16 @@ def _emit(
     symbols = traced.tracer.symbols
     env = None if symbols is None else symbols.env
     forward = compile_forward(part.forward, compilers, differentiable=bool(groups), env=env)
-    attachments = []
+    attachments, seen = [], _Seen(traced, analysis)
+    by_component: dict[Any, list[BackwardGraph]] = {}
+    for graph in part.backwards:
+        by_component.setdefault(graph.backward.component, []).append(graph)
+    early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
     for region in groups:
-        graphs = [graph for graph in part.backwards if graph.backward.component is region.component]
+        graphs = by_component.get(region.component, [])
         known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
         held = region.held()
-        watched = _watched(traced, analysis, held, set(known))
+        watched = seen.watched(held, known)
         runner = Runner(
             tuple(sorted(set(known.values()))),
             _late(traced, region, known),
@@ -183,7 +186,6 @@ def _emit(
             {graph.backward.request: graph for graph in graphs},
             drops=bool(region.dropped),
         )
-        early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
         attachments.append(Attachment(runner, region.component, tuple(watched), dirty))
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
@@ -218,42 +220,46 @@ def _emit(
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
 
 
-def _watched(
-    traced: Traced, analysis: Analysis, held: Sequence[Held], known: set[Node]
-) -> dict[Given | Made, frozenset[int] | None]:
-    """What backwards need as it is after the call, or eager's do, and autograd itself does not watch.
+class _Seen:
+    """What the caller may write before a backward: inputs, and results, by the addresses of their storages."""
 
-    Each with the nodes of eager's that saved it; None of an input that the call wrote, whose new data are needed.
-    """
-    found: dict[Given | Made, frozenset[int] | None] = {}
-    written = {k for w in analysis.signature.effects.written for k in w.beside}
-    for w in analysis.signature.effects.written:
-        for v in traced.inputs[w.input].state.views.values():
-            if v.value in known and v.version == v.state.version and v.value.op != PLACEHOLDER:
-                found[Given(w.input)] = None
-    for k, i in enumerate(traced.inputs):
-        if i.node is not None and i.state.flat is not None and i.state.flat.value in known and not i.state.resized:
-            found[Given(k)] = None
-    memory = {n.memory for n in known} | known
-    seen: list[tuple[Given | Made, Tensor]] = [
-        (Given(k), i.replica)
-        for k, i in enumerate(traced.inputs)
-        if i.node is not None and (k in written or i.node not in memory)
-    ]
-    fresh = {how.index: Made(m) for m, how in enumerate(analysis.signature.made) if isinstance(how, Fresh)}
-    results = analysis.results
-    seen += [(m, analysis.tensors[m.index]) for k, m in fresh.items() if results[k].node not in known]
-    by_address: dict[int, list[tuple[Given | Made, Tensor]]] = {}
-    for end, t in seen:
-        by_address.setdefault(_torch.storage_address(_torch.storage_of(t)), []).append((end, t))
-    for n, node in enumerate(held):
-        for t in node.kept:
-            for end, other in by_address.get(_torch.storage_address(_torch.storage_of(t)), ()):
-                before = found.get(end, frozenset())
-                if before is not None and _torch.version_of(t) == _torch.version_of(other) >= 0:
-                    found[end] = before | {n}
-                    break
-    return found
+    def __init__(self, traced: Traced, analysis: Analysis) -> None:
+        written = {k for w in analysis.signature.effects.written for k in w.beside}
+        self.after: dict[Node | None, Given] = {}
+        self.by_address: dict[int, list[tuple[Given | Made, Tensor, Node | None]]] = {}
+        for w in analysis.signature.effects.written:
+            for v in traced.inputs[w.input].state.views.values():
+                if v.value is not None and v.version == v.state.version and v.value.op != PLACEHOLDER:
+                    self.after[v.value] = Given(w.input)
+        for k, i in enumerate(traced.inputs):
+            if i.node is not None and i.state.flat is not None and not i.state.resized:
+                self.after[i.state.flat.value] = Given(k)
+            if i.node is not None:
+                self._add(Given(k), i.replica, None if k in written else i.node)
+        for m, how in enumerate(analysis.signature.made):
+            if isinstance(how, Fresh):
+                self._add(Made(m), analysis.tensors[m], analysis.results[how.index].node)
+
+    def _add(self, end: Given | Made, t: Tensor, node: Node | None) -> None:
+        self.by_address.setdefault(_torch.storage_address(_torch.storage_of(t)), []).append((end, t, node))
+
+    def watched(self, held: Sequence[Held], known: Mapping[Node, int]) -> dict[Given | Made, frozenset[int] | None]:
+        """What backwards need as it is after the call, or eager's do, and autograd itself does not watch.
+
+        Each with the nodes of eager's that saved it; None of an input that the call wrote, whose new data are needed.
+        """
+        found: dict[Given | Made, frozenset[int] | None] = {self.after[n]: None for n in known if n in self.after}
+        memory = {n.memory for n in known} | set(known)
+        for n, node in enumerate(held):
+            for t in node.kept:
+                for end, other, value in self.by_address.get(_torch.storage_address(_torch.storage_of(t)), ()):
+                    if value is not None and value in (memory if isinstance(end, Given) else known):
+                        continue
+                    before = found.get(end, frozenset())
+                    if before is not None and _torch.version_of(t) == _torch.version_of(other) >= 0:
+                        found[end] = before | {n}
+                        break
+        return found
 
 
 def _records_grad(groups: Sequence[Region], part: Partition) -> bool:

@@ -44,21 +44,21 @@ def memory_after(traced: Traced, analysis: Analysis) -> tuple[Memory, ...]:
     """Let the table's values be those that memory has after the call."""
     effects = analysis.signature.effects
     moved = {m.input for m in effects.moved if m.geometry is not None or m.base is not None}
-    recorded = [traced.inputs[w.input].state for w in effects.written if w.kind is Mutation.DIFFERENTIABLE]
+    recorded = {traced.inputs[w.input].state for w in effects.written if w.kind is Mutation.DIFFERENTIABLE}
     results = {r.node for r in analysis.results}
     freed = [_freed(traced, m.input) for m in effects.moved if m.nbytes is not None and m.input not in moved]
     found = [after for after in freed if after is not None]
     for w in effects.written:
         state = traced.inputs[w.input].state
-        if w.input in moved or state.lost is not None or any(state is s for s in recorded):
+        if w.input in moved or state.lost is not None or state in recorded:
             continue
         view = traced.tracer.table.flat(state) if w.flat else state.roots[0]
         view.value, view.version = _stands_for(view), state.version
         found.append(Memory(view.value, w.input, view.geometry.dtype if w.flat else None))
         _forget(state, view)
-        for k, i in enumerate(traced.inputs):
+        for k, i in enumerate(traced.inputs if w.flat else ()):
             part = state.views.get(i.geometry)
-            if w.flat and i.state is state and i.node is not None and k not in moved and part not in (None, view):
+            if i.state is state and i.node is not None and k not in moved and part not in (None, view):
                 part.value, part.version = _stands_for(part), state.version
                 found.append(Memory(part.value, k))
     for state in traced.tracer.table.states.values():

@@ -206,7 +206,7 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
 
     def find(n: Any) -> Any:
         while owner[n] is not n:
-            n = owner[n]
+            owner[n] = n = owner[owner[n]]
         return n
 
     inner: dict[Edge, None] = {}
@@ -229,7 +229,10 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
     for n in graph.order:
         if n in owner:
             groups.setdefault(find(n), []).append(n)
-    ordered = sorted(groups.items(), key=lambda g: (-graph.labels[g[0]].bit_count(), _first_result(graph, g[1])))
+    first: dict[Any, int] = {}
+    for (n, _), k in graph.roots.items():
+        first[n] = min(k, first.get(n, k))
+    ordered = sorted(groups.items(), key=lambda g: (-graph.labels[g[0]].bit_count(), _first_result(graph, first, g[1])))
     place = {n: k for k, (_, nodes) in enumerate(ordered) for n in nodes}
     starts: list[list[Edge]] = [[] for _ in ordered]
     for e in sorted(graph.roots, key=graph.roots.__getitem__):
@@ -242,9 +245,8 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
     return tuple(_region(graph, starts[k], nodes, stands, place) for k, (_, nodes) in enumerate(ordered))
 
 
-def _first_result(graph: _Graph, nodes: Sequence[Any]) -> int:
-    known = set(nodes)
-    return min((k for (n, _), k in graph.roots.items() if n in known), default=len(graph.roots))
+def _first_result(graph: _Graph, first: Mapping[Any, int], nodes: Sequence[Any]) -> int:
+    return min((first[n] for n in nodes if n in first), default=len(graph.roots))
 
 
 def _region(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Graph, Node, ancestors, getitem
 from aotcheck.autograd2.joint.joint import Backward
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -45,6 +47,16 @@ class BackwardGraph:
     nodes: tuple[Node, ...]
     saved: tuple[int, ...]
 
+    @functools.cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols of which it takes the values."""
+        return tuple(symbols_of(self.nodes))
+
+    @functools.cached_property
+    def passes(self) -> bool:
+        """Whether a gradient is a tangent itself."""
+        return not {*self.backward.tangents}.isdisjoint(self.backward.gradients)
+
 
 @dataclass(frozen=True, eq=False)
 class Partition:
@@ -79,11 +91,13 @@ def partition(
     forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
     available = (forward | set(inputs) if keep is None else set(keep)) | set(after)
     found: dict[Node, None] = {}
-    cuts = [_cut(graph, available, b) for b in backwards]
+    places = _places(graph)
+    cuts = [_cut(places, available, b) for b in backwards]
     for saved, _ in cuts:
         found.update(dict.fromkeys(saved))
     left = tuple(n for n in after if n in found)
-    needed = [n for n in found if n not in left]
+    set_aside = set(left)
+    needed = [n for n in found if n not in set_aside]
     copies = {n: _copy(graph, n) if n.memory in written and n.memory is not None else n for n in needed}
     extra = list(graph.nodes[count:])
     order = [n for n in graph.nodes[:count] if n in forward and n.op != PLACEHOLDER] + extra
@@ -99,25 +113,24 @@ def partition(
 
 def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) -> BackwardGraph:
     """A backward that is traced later: it has what others have saved, by position, and recomputes from it."""
-    saved, nodes = _cut(graph, set(known), backward)
+    saved, nodes = _cut(_places(graph), set(known), backward)
     if any(n not in known for n in saved):
         refuse(Event.LATE, "it needs what was not saved")
     return BackwardGraph(backward, (*saved, *backward.tangents), nodes, tuple(known[n] for n in saved))
 
 
-def _cut(graph: Graph, available: set[Node], backward: Backward) -> tuple[list[Node], tuple[Node, ...]]:
+def _places(graph: Graph) -> dict[Node, int]:
+    return {n: k for k, n in enumerate([*graph.placeholders, *graph.nodes])}
+
+
+def _cut(places: dict[Node, int], available: set[Node], backward: Backward) -> tuple[list[Node], tuple[Node, ...]]:
     """What a backward takes of what is available, and the nodes that it runs, in order."""
-    stop = available | set(backward.tangents)
-    reached = ancestors([*backward.gradients, *backward.effects], stop)
-    runs = {n for n in reached if n not in stop}
-    constants = {n for n in reached if n.op == CONSTANT}
+    reached = ancestors([*backward.gradients, *backward.effects], available)
     saved = [n for n in reached if n in available and n.op != CONSTANT]
-    order = {n: k for k, n in enumerate([*graph.placeholders, *graph.nodes])}
-    saved.sort(key=lambda n: order.get(n, -1))
-    for n in runs:
-        if n.op == PLACEHOLDER and n not in backward.tangents:
-            saved.append(n)
-    nodes = [n for n in graph.nodes if n in runs or n in constants]
+    saved.sort(key=lambda n: places.get(n, -1))
+    runs = [n for n in reached if n not in available or n.op == CONSTANT]
+    saved += [n for n in runs if n.op == PLACEHOLDER and n not in backward.tangents]
+    nodes = sorted([n for n in runs if n.op != PLACEHOLDER], key=places.__getitem__)
     return saved, tuple(nodes)
 
 

@@ -46,7 +46,7 @@ Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]],
 """Takes the inputs in order, the containers of the call, its tables and its numbers; returns the call's result."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attachment:
     """Results that get the history of a component.
 
@@ -173,7 +173,10 @@ def emit(
         s.add(f"sizes.update({', '.join(f'{name}={name}' for name in symbolic.defined)})")
         s.add(f"out = out[:{-len(symbolic.defined)}]")
     if results:
-        s.add(f"{', '.join(results)}, *saved = out" if attachments else f"{', '.join(results)}, = out")
+        count = len(results)  # a starred target takes no more than 255 names beside it
+        s.add(f"{', '.join(results)}, = out" + (f"[:{count}]" if attachments else ""))
+        if attachments:
+            s.add(f"saved = [*out[{count}:]]" if shared else f"saved = out[{count}:]")
     for k, look in enumerate(signature.results):
         _look(s, k, look, inside)
     for j, k in shared.items() if attachments else ():

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import dense_strides, is_static
 from aotcheck.autograd2.joint.joint import Request
@@ -61,13 +60,16 @@ class Runner:
             function = self.compiled[request] = self.compile(graph)
         given = [t for t in tangents if t is not None]
         lying = [laid_out(t, g) for t, g in zip(given, graph.backward.geometries, strict=True)]
-        with torch.no_grad(), _torch.autocast_off():
-            numbers = [sizes[name] for name in symbols_of(graph.nodes)] if sizes else ()
-            found: Sequence[Tensor | None] = function(*saved, *numbers, *lying)
+        numbers = [sizes[name] for name in graph.symbols] if sizes else ()
+        if _torch.is_cast():
+            with _torch.autocast_off():
+                found: Sequence[Tensor | None] = function(*saved, *numbers, *lying)
+        else:
+            found = function(*saved, *numbers, *lying)
         gradients = graph.backward.gradients
-        passed = {n: t for n, t in zip(graph.backward.tangents, given, strict=True) if n in gradients}
-        if not passed:
+        if not graph.passes:
             return found
+        passed = {n: t for n, t in zip(graph.backward.tangents, given, strict=True) if n in gradients}
         return [found[k] if n is None or n not in passed else passed[n] for k, n in enumerate(gradients)]
 
     def passed(self, request: Request) -> frozenset[int]:
@@ -138,7 +140,8 @@ def laid_out(t: Tensor, g: Geometry) -> Tensor:
     if t.layout is not torch.strided:
         refuse(Event.SPARSE, "a gradient of a result")
     stride = g.stride if is_static(g.stride) else dense_strides(t.shape, g.dense_order or range(t.dim()))
-    lies_so = all(n == 1 or a == b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
+    own = t.stride()
+    lies_so = own == stride or all(n == 1 or a == b for n, a, b in zip(t.shape, own, stride, strict=True))
     if lies_so and not (t.is_conj() or t.is_neg()):
         return t
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
@@ -206,14 +209,14 @@ class _Attached(torch.autograd.Function):
         for t in getattr(ctx, "refilled", ()):
             if t.untyped_storage().nbytes() < t.numel() * t.itemsize:
                 raise RuntimeError(_FREED)
-        position = {k: n for n, k in enumerate(runner.saved)}
-        if left is not None:
-            saved = [left.get(position[k]) for k in graph.saved]
-        elif whole:
-            kept = ctx.saved_tensors if graph.saved else ()
-            saved = [kept[position[k]] for k in graph.saved]
+        position = {} if graph.saved == runner.saved else {k: n for n, k in enumerate(runner.saved)}
+        saved: Sequence[Tensor]
+        if left is None and whole:
+            saved = ctx.saved_tensors if graph.saved else ()
+            saved = [saved[position[k]] for k in graph.saved] if position else saved
         else:
-            saved = [_torch.unpack(ctx, position[k]) for k in graph.saved]
+            places = [position[k] for k in graph.saved] if position else range(len(graph.saved))
+            saved = [_torch.unpack(ctx, k) if left is None else left.get(k) for k in places]
         found = runner.run(graph, saved, tangents, ctx.sizes)
         if not _torch.keeps_graph():
             _free(ctx, runner, None if whole and left is None else passed)
@@ -226,7 +229,7 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     if not _torch.wants_all():
         inputs = tuple([_torch.wants(node) for node, _ in ctx.next_functions[ctx.dirty :]])
         inputs = None if all(inputs) and not ctx.runner.drops else inputs
-    casts = tuple([(device, torch.get_autocast_dtype(device)) for device in _torch.autocast_devices()])
+    casts = _torch.casts() if _torch.is_cast() else ()
     return Request(tuple([t is not None for t in tangents]), inputs, casts)
 
 

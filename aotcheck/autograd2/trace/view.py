@@ -108,7 +108,7 @@ class View:
         return not self.geometry.is_beyond(self.state.nbytes)
 
 
-@dataclass
+@dataclass(eq=False)
 class StorageState:
     """One storage, kept alive because its address is its name.
 
