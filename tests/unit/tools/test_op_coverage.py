@@ -180,4 +180,7 @@ def test_the_page_of_the_second_compiler_names_what_only_torchs_can_do(tmp_path)
     ):
         store.put(side, subject.key, Outcome(1, failures, 0.0))
     page = second_page(store, every)
-    assert "3 subjects, 1 equal to eager; 1 fail on both" in page and "| op: sub float32 | values differ |" in page
+    assert (
+        "3 subjects (float32), 1 equal to eager; 1 fail on both" in page
+        and "| op: sub float32 | values differ |" in page
+    )
