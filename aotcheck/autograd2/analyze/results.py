@@ -253,7 +253,8 @@ def _check_windows(chain: Sequence[ViewStep], needs: bool, state: StorageState) 
 def _is_new_leaf(t: Tensor) -> bool:
     """Whether the function made ``t`` a leaf that requires grad."""
     state = state_of(t)
-    return (state.step is None or state.told) and requires_grad(t) and t.is_leaf
+    own = state.step is None or state.told or state.step.op in _DETACHES  # factories detach what is to require grad
+    return own and requires_grad(t) and t.is_leaf
 
 
 def is_lost(t: Tensor) -> bool:
