@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,7 +120,11 @@ def trace(
                 lengths(tracer.symbols is not None),
             ):
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
-                result = fn(*given, **named)
+                try:
+                    result = fn(*given, **named)
+                except Exception as error:
+                    traceback.clear_frames(error.__traceback__)  # modes that they entered end below this one
+                    raise
                 after = torch.is_grad_enabled()
         except Exception as error:
             wanted = replace(
