@@ -149,9 +149,8 @@ def second_page(store: Store, subjects: Sequence[Subject]) -> str:
         if ran:
             failed = store.failures(ours, [s.key for s in ran])
             rows = worse(store, ran, ours, torchs)
-            said = (
-                f"{len(ran)} subjects, {len(ran) - len(failed)} equal to eager; {len(failed) - len(rows)} fail on both"
-            )
+            dtypes, equal = ", ".join(sorted({s.dtype for s in ran})), len(ran) - len(failed)
+            said = f"{len(ran)} subjects ({dtypes}), {equal} equal to eager; {len(failed) - len(rows)} fail on both"
             lines += [f"## {ours.value}: torch's does not fail, ours does: {len(rows)}", "", said + ".", ""]
             lines += [*_table(list(rows.items()), ("subject", "why")), ""] if rows else []
     return "\n".join(lines).rstrip() + "\n"
