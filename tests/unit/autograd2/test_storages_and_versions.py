@@ -152,3 +152,42 @@ def test_a_window_that_leaves_a_view_of_a_written_base_has_eagers_gradient_or_is
 def test_operands_of_dtypes_that_kernels_refuse_are_an_error(op: str) -> None:
     function = getattr(torch.nn.functional, op)
     agrees(lambda x, y: function(x, y), lambda: (torch.ones(3, 3) / 2, torch.ones(3, 3, dtype=torch.float64) / 2))
+
+
+def test_a_view_made_before_its_base_is_written_has_the_history_of_eagers() -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        before = y[0]
+        y.mul_(3)
+        return before, y[0]
+
+    before, after = aot_function(function)(torch.ones(2, 3, requires_grad=True))
+    assert (before.grad_fn.name(), after.grad_fn.name()) == ("AsStridedBackward0", "SelectBackward0")
+
+
+def test_a_backward_reads_memory_that_the_call_freed_once_it_is_filled_again() -> None:
+    def function(w: Any, x: Any) -> Any:
+        y = x * w
+        w.untyped_storage().resize_(0)
+        return y
+
+    w, x = torch.ones(3), torch.ones(3, requires_grad=True)
+    y = aot_function(function)(w, x)
+    with pytest.raises(RuntimeError, match="allocate and fill"):
+        y.sum().backward(retain_graph=True)
+    w.untyped_storage().resize_(12)
+    w.data.fill_(5)
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [5, 5, 5]
+
+
+def test_a_backward_reads_an_argument_as_the_caller_leaves_it() -> None:
+    def function(x: Any, b: Any) -> Any:
+        b.add_(1)
+        return x * b[1:]
+
+    x, b = torch.ones(2, requires_grad=True), torch.zeros(3)
+    y = aot_function(function)(x, b)
+    b.data.fill_(7)
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [7, 7]
