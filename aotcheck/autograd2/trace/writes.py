@@ -148,6 +148,8 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     others = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
     read = {_torch.storage_address(_torch.storage_of(x)) for x in others}
     if len(set(addresses)) < len(addresses) or read & set(addresses):
+        if torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others)):
+            refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory and require grad", user_line())
         return _one_by_one(tracer, func, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     out = tracer.run(info.functional, args, kwargs)
