@@ -29,7 +29,21 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
 
-_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
+def _fixed(x: Any) -> Any:
+    """A tensor whose sizes are ints, guarded to be these."""
+    if isinstance(x, (list, tuple)):
+        return type(x)([_fixed(y) for y in x])
+    if not isinstance(x, Tensor) or all(type(n) is int for n in (*x.shape, *x.stride())):
+        return x
+    return x.view([int(n) for n in x.shape])
+
+
+def _lstm(*args: Any, **kwargs: Any) -> Any:
+    """Its C++ asks for numbers of elements, which tensors of symbolic sizes do not tell."""
+    return torch.lstm(*_fixed(args), **kwargs)
+
+
+_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, torch.lstm: _lstm}
 
 
 class WithoutLooking(torch.overrides.TorchFunctionMode):

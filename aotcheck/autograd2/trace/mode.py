@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,18 +12,12 @@ from aotcheck.autograd2.trace import data, writes
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import Kind, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
-from aotcheck.autograd2.trace.replica import Replica
+from aotcheck.autograd2.trace.replica import ASKED, Replica
 from aotcheck.autograd2.trace.where import user_line
 
 __all__ = ["Tracer"]
 
 aten = torch.ops.aten
-
-
-_ASKED: dict[Any, Callable[[Tensor], Sequence[int]]] = {
-    aten.size.default: Tensor.size,
-    aten.stride.default: Tensor.stride,
-}
 
 
 class Tracer(Recorder, _torch.TorchDispatchMode):
@@ -39,8 +32,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
-        if func in _ASKED:  # by C++ that only knows ints; they are guarded to be these
-            return [int(n) for n in _ASKED[func](args[0])]
+        if func in ASKED:
+            return [int(n) for n in ASKED[func](args[0])]
         kwargs = kwargs or {}
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)

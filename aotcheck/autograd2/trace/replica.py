@@ -14,6 +14,7 @@ disarmed when the trace is over.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -25,7 +26,14 @@ from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["Replica", "TensorState", "ViewStep", "disarm", "make_replica", "rearm", "state_of"]
+__all__ = ["ASKED", "Replica", "TensorState", "ViewStep", "disarm", "make_replica", "rearm", "state_of"]
+
+
+ASKED: dict[Any, Callable[[Tensor], Any]] = {
+    torch.ops.aten.size.default: Tensor.size,
+    torch.ops.aten.stride.default: Tensor.stride,
+}
+"""What C++ code asks that only knows ints; they are guarded to be these."""
 
 
 class Trace(Protocol):
@@ -112,9 +120,11 @@ class Replica(Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch types the default as no class method
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Only ever asked for the device, by C++ code outside the tracing mode."""
+        """Only ever asked for the device or sizes, by C++ code outside the tracing mode."""
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        if func in ASKED:
+            return [int(n) for n in ASKED[func](args[0])]
         raise AssertionError(f"{func} was dispatched to a replica")
 
     @property

@@ -355,8 +355,10 @@ def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if (mean is None) != (variance is None):
         refuse(Event.UNKNOWN_WRITE, f"{func} with one running statistic", user_line())
     if updates:
-        addresses = [_torch.storage_address(_torch.storage_of(t)) for t in args[:5] if t is not None]
-        if len(set(addresses)) < len(addresses):
+        read, written = (
+            {_torch.storage_address(_torch.storage_of(t)) for t in ts if t is not None} for ts in (args[:3], args[3:5])
+        )
+        if len(written) < 2 or read & written:
             refuse(Event.OVERLAP, "running statistics of batch norm share memory", user_line())
     values, device = tracer.values(args), state_of(x).device
     out = as_eager(func, args, kwargs, tracer.run(func, args, kwargs))
