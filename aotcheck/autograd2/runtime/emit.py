@@ -364,7 +364,7 @@ class _Order:
         return f"stand_in({numbers(g.shape)}, {kind})"
 
     def storages(self) -> None:
-        """Storages get other sizes; aliases that lie beyond are made before."""
+        """Storages get other sizes; what lies beyond is made or moved before."""
         if "storages" in self.done:
             return
         self.done.add("storages")
@@ -372,6 +372,12 @@ class _Order:
         late = {k for k, how in self.left.items() if _fits(how, sizes)}
         for k in self.left.keys() - late:
             _make(self.s, self.left[k], k, self.modes)
+        written = {w.input for w in self.signature.effects.written if not w.flat}
+        for m in self.signature.effects.moved:
+            beyond = m.geometry is not None and any(map(m.geometry.is_beyond, sizes.values()))
+            if beyond and m.input not in written and m not in self.done:
+                self.done.add(m)
+                _move(self.s, m, self.signature, self.modes)
         for j, nbytes in sizes.items():
             self.s.add(f"a{j}.untyped_storage().resize_({nbytes})")
         for k in late:
