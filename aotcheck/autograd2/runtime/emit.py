@@ -16,7 +16,6 @@ from aotcheck.autograd2.ir.number import Values, lines_of
 from aotcheck.autograd2.ir.signature import (
     After,
     Alias,
-    End,
     Fresh,
     Given,
     GraphResult,
@@ -30,13 +29,13 @@ from aotcheck.autograd2.ir.signature import (
     Step,
     Written,
 )
-from aotcheck.autograd2.ir.size import symbols_in, text
+from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.ir.structure import Structure, build
 from aotcheck.autograd2.ir.tables import GONE, set_item
 from aotcheck.autograd2.joint.memory import Memory
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_in, watch
-from aotcheck.autograd2.runtime.source import Source, built, geometry_text, numbers
+from aotcheck.autograd2.runtime.source import Source, argument, built, geometry_text, name_of, numbers
 from aotcheck.autograd2.runtime.tensors import as_base, as_inference, flat_of, raw_alias, restrided, set_storage
 
 __all__ = ["Attachment", "Call", "emit"]
@@ -192,7 +191,7 @@ def emit(
     for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
     for of, value in effects.gradients:
-        s.add(f"set_gradient({_of(of)}, {built(s, value, made)})")
+        s.add(f"set_gradient({name_of(of)}, {built(s, value, made)})")
     if effects.grad_mode is not None:
         s.add(f"set_grad({effects.grad_mode})")
     s.add(f"return {built(s, signature.output, made)}")
@@ -280,7 +279,7 @@ class _Order:
             self.make(k)
         for attachment in self.attachments:
             if attachment.watched:
-                watched = "".join(f"{_of(end)}, " for end in attachment.watched)
+                watched = "".join(f"{name_of(end)}, " for end in attachment.watched)
                 self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
 
     def attach(self, attachment: Attachment) -> None:
@@ -314,7 +313,7 @@ class _Order:
             results.append(str(Inner(number, place)))
             given.append(self._stand_in(g, device))
         self.attached.add(component)
-        ends = [self.entries.get(e.input, _of(e)) if isinstance(e, Given) else _of(e) for e in component.inputs]
+        ends = [self.entries.get(e.input, name_of(e)) if isinstance(e, Given) else name_of(e) for e in component.inputs]
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
         mode, runner = _mode((True, False), self.modes), self.s.bind("runner", attachment.runner)
         dirty = f", ({''.join(f'r{k}, ' for k in attachment.dirty)})" if attachment.dirty else ""
@@ -443,28 +442,11 @@ def _move(s: Source, m: MetadataMutation, signature: Signature, modes: Modes) ->
         if m.base is None:
             line = f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})"
         else:
-            line = f"set_storage({name}, {_of(m.base)}, {geometry_text(s, g)}, {text(m.shift)}, {m.by_data})"
+            line = f"set_storage({name}, {name_of(m.base)}, {geometry_text(s, g)}, {text(m.shift)}, {m.by_data})"
         s.add(_in_place(line, signature, m.input, modes))
     if m.requires_grad is False:
         line = f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)"
         s.add(_in_place(line, signature, m.input, modes))
-
-
-def _of(base: End) -> str:
-    match base:
-        case Given(k) | After(k):
-            return f"a{k}"
-        case Inner():
-            return str(base)
-        case Fresh(k):
-            return f"r{k}"
-        case Made(k):
-            return f"m{k}"
-
-
-def _argument(s: Source, a: Any) -> str:
-    """An argument of a view op in this call."""
-    return text(a) if symbols_in(a) else s.bind("arg", a)
 
 
 def _make(s: Source, how: How, k: int, modes: Modes) -> None:
@@ -476,13 +458,13 @@ def _make(s: Source, how: How, k: int, modes: Modes) -> None:
         elif how.requires_grad:
             s.add(f"with inference(m{k}.is_inference()): m{k}.requires_grad_()")
     elif not isinstance(how, Alias):
-        if (name := _of(how)) != f"m{k}":
+        if (name := name_of(how)) != f"m{k}":
             s.add(f"m{k} = {name}")
     elif how.geometry is not None:
         mode = "" if how.inference is modes.inference else f"with inference({how.inference}): "
-        s.add(f"{mode}m{k} = raw_alias({_of(how.base)}, {geometry_text(s, how.geometry)}, {text(how.shift)})")
+        s.add(f"{mode}m{k} = raw_alias({name_of(how.base)}, {geometry_text(s, how.geometry)}, {text(how.shift)})")
     else:
-        name = _of(how.base)
+        name = name_of(how.base)
         for step in how.steps:
             _step(s, step, k, name, modes)
             name = f"m{k}"
@@ -492,7 +474,7 @@ def _make(s: Source, how: How, k: int, modes: Modes) -> None:
 
 def _step(s: Source, step: Step, k: int, source: str, modes: Modes) -> None:
     kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
-    rest = "".join(f", {_argument(s, a)}" for a in step.args)
+    rest = "".join(f", {argument(s, a)}" for a in step.args)
     item = "" if step.index is None else f"[{step.index}]"
     s.add(f"{_mode((step.grad, step.inference), modes)}m{k} = {s.bind('op', step.op)}({source}{rest}{kwargs}){item}")
 

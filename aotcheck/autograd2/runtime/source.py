@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.ir.signature import After, End, Fresh, Given, Inner, Made
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
 
-__all__ = ["Source", "built", "geometry_text", "numbers"]
+__all__ = ["Source", "argument", "built", "geometry_text", "name_of", "numbers"]
 
 
 @dataclass
@@ -58,3 +59,21 @@ def built(s: Source, structure: Structure, made: str) -> str:
             return f"({inside})" if kind is tuple else f"[{inside}]"
         case _:
             return f"build({s.bind('structure', structure)}, {made}, looked, sizes)"
+
+
+def name_of(base: End) -> str:
+    """What a tensor of the call is called in it."""
+    match base:
+        case Given(k) | After(k):
+            return f"a{k}"
+        case Inner():
+            return str(base)
+        case Fresh(k):
+            return f"r{k}"
+        case Made(k):
+            return f"m{k}"
+
+
+def argument(s: Source, a: Any) -> str:
+    """An argument of a view op in this call."""
+    return text(a) if symbols_in(a) else s.bind("arg", a)
