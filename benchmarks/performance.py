@@ -234,7 +234,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     page = report(measure(options.samples), options.samples)
-    options.output.write_text(page, encoding="utf-8")
+    _, more, kept = (
+        options.output.read_text(encoding="utf-8").partition("\n## ") if options.output.exists() else ("",) * 3
+    )
+    options.output.write_text(page + more + kept, encoding="utf-8")  # sections that are written by hand stay
     print(page)
 
 
