@@ -38,6 +38,10 @@ def _set_state(state: Tensor, generator: torch.Generator) -> None:
 
 
 _library.impl("set_generator_state", _set_state, "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "aotcheck2::generator_state", lambda g: torch.empty(g.get_state().shape, dtype=torch.uint8), lib=_library
+)
+torch.library.register_fake("aotcheck2::set_generator_state", lambda state, g: None, lib=_library)
 
 _seeds = itertools.count(0x5EED_0000_0000)
 
