@@ -27,6 +27,7 @@ from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, comp
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
 from aotcheck.autograd2.runtime.first_run import run_once, unused
 from aotcheck.autograd2.runtime.function import Runner
+from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import disarm, rearm
 from aotcheck.autograd2.trace.run import Needs, Traced, UserError, trace
 
@@ -117,7 +118,7 @@ def _specialize(
             return _finish(traced, needs, compilers), needs
         disarm(traced.tracer.alive)
         if more.bases and more.dynamic:
-            raise UnsupportedError("views of one base with symbolic sizes", "an argument is written")
+            refuse(Event.BASES)
         needs = more
 
 
@@ -216,7 +217,7 @@ def _emit(
             sources.append((found[i.real], False))
     fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits()[0], symbols.guards())
     if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
-        raise UnsupportedError("guards that do not hold", "of sizes that are symbols")
+        refuse(Event.GUARDS)
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
 
 

@@ -112,7 +112,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
         refuse(Event.DATA, "a backward branches on a size that data decide")
     except Exception as error:
         if not _torch.tells_of_lost_values(error) and not raised_by_user(error):
-            raise UnsupportedError("backward that eager refuses", str(error)) from error
+            refuse(Event.REFUSES, str(error))
         return Backward(*given, tuple(gradients), (), error.with_traceback(None))
     finally:
         tracer.in_backward = False

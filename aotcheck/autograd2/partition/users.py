@@ -9,10 +9,10 @@ import torch
 from torch import fx
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.fx import examples, graph_module
 from aotcheck.autograd2.ir.graph import Graph, Node, getitem
 from aotcheck.autograd2.partition.default import Partition
+from aotcheck.autograd2.trace.gate import Event, refuse
 
 __all__ = ["PartitionFunction", "default_partition", "saved_by"]
 
@@ -39,7 +39,7 @@ def saved_by(function: PartitionFunction, graph: Graph, whole: Partition) -> lis
     first, _ = function(joint, given, num_fwd_outputs=len(forward.results))
     saved = [known.get(n.name) for n in _outputs(first)[len(forward.results) :]]
     if None in saved:
-        raise UnsupportedError("partition_fn", "it saves what is not in the joint graph that it was given")
+        refuse(Event.PARTITION, "it saves what is not in the joint graph that it was given")
     return [n for n in saved if n is not None]
 
 

@@ -17,7 +17,6 @@ from aotcheck.autograd2.ir.size import symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.recorder import Recorder
 from aotcheck.autograd2.trace.replica import make_replica, state_of
-from aotcheck.autograd2.trace.where import user_line
 
 __all__ = ["ask_of_masks", "is_mask", "run", "without_masks"]
 
@@ -34,16 +33,16 @@ def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if known is not None:
         return tracer.lift(known) if isinstance(known, Tensor) else known
     if func not in (aten.nonzero.default, aten.masked_select.default, aten._local_scalar_dense.default):
-        refuse(Event.DATA, str(func), user_line())
+        refuse(Event.DATA, str(func))
     if func is aten._local_scalar_dense.default and (args[0].is_floating_point() or args[0].dtype is torch.bool):
-        refuse(Event.DATA, f"the value of a {args[0].dtype} tensor", user_line())
+        refuse(Event.DATA, f"the value of a {args[0].dtype} tensor")
     tracer.symbols_wanted = True
     if tracer.symbols is None:
-        refuse(Event.DATA, str(func), user_line())
+        refuse(Event.DATA, str(func))
     asked = (func, *tracer.values(args))
     if asked not in tracer.told:
         if tracer.in_backward:
-            refuse(Event.DATA, f"{func} in a backward", user_line())
+            refuse(Event.DATA, f"{func} in a backward")
         node = tracer.call(func, asked[1:], tracer.value_of(dict(kwargs)))
         tracer.graph.effects.append(node)
         size = _torch.unbacked_int(tracer.symbols.env, func is not aten._local_scalar_dense.default)

@@ -9,7 +9,7 @@ import enum
 from typing import NoReturn
 
 from aotcheck.autograd2.errors import UnsupportedError
-from aotcheck.autograd2.ir.graph import Where
+from aotcheck.autograd2.trace.where import user_line
 
 __all__ = ["Event", "refuse"]
 
@@ -49,10 +49,18 @@ class Event(enum.Enum):
     GRAPH = ("error in a graph alone", "nothing: the call ran eagerly")
     KERNEL = ("error in the trace alone", "nothing: the call ran eagerly")
     BACKWARD_WRITE = ("write in a backward", "let backwards write only tensors that they make")
+    UNKNOWN_STORAGE = ("unknown storage", "make tensors by ops that can be traced")
+    SYMBOLIC = ("storage of symbolic size", "resize storages of fixed size only")
+    FREED = ("memory that was freed", "write tensors before their storage is made smaller")
+    NO_FAKE = ("op without a fake kernel", "register one with torch.library.register_fake")
+    BASES = ("views of one base with symbolic sizes", "write one argument alone, or pass the base")
+    GUARDS = ("guards that do not hold", "nothing: sizes are fixed in place of symbols")
+    REFUSES = ("backward that eager refuses", "call the function outside, which raises the same")
+    PARTITION = ("partition_fn", "save values of the joint graph only")
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 
-def refuse(event: Event, detail: str = "", where: Where | None = None) -> NoReturn:
-    """Raise the refusal of an event; ``detail`` says what was met."""
+def refuse(event: Event, detail: str = "") -> NoReturn:
+    """Raise the refusal of an event, with the user's line; ``detail`` says what was met."""
     reason, instead = event.value
-    raise UnsupportedError(reason, f"{detail}; {instead}" if detail else instead, where)
+    raise UnsupportedError(reason, f"{detail}; {instead}" if detail else instead, user_line())

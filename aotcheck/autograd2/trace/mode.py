@@ -13,7 +13,6 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import Kind, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
 from aotcheck.autograd2.trace.replica import ASKED, Replica
-from aotcheck.autograd2.trace.where import user_line
 
 __all__ = ["Tracer"]
 
@@ -38,10 +37,10 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)
         if not isinstance(func, _torch.OpOverload):
-            refuse(Event.HIGHER_ORDER, _torch.op_name(func), user_line())
+            refuse(Event.HIGHER_ORDER, _torch.op_name(func))
         for kind in types:
             if kind is not Replica and kind is not Tensor and kind is not torch.nn.Parameter:
-                refuse(Event.WRAPPER, kind.__name__, user_line())
+                refuse(Event.WRAPPER, kind.__name__)
         if func is aten.lift_fresh.default:
             return self.lift(args[0])
         self._admit(args)
@@ -81,11 +80,11 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
             elif type(a) in (list, tuple):
                 self._admit(a)
             elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
-                refuse(Event.CAPTURED, "a storage that belongs to no input", user_line())
+                refuse(Event.CAPTURED, "a storage that belongs to no input")
             elif type(a) is torch.Generator:
                 self.draws.of(a, _torch.META)
 
     def _refuse_captured(self, a: Tensor) -> None:
         if a.layout is not torch.strided:
-            refuse(Event.SPARSE, str(a.layout), user_line())
-        refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input", user_line())
+            refuse(Event.SPARSE, str(a.layout))
+        refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input")

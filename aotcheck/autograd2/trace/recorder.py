@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem, nodes_in
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
@@ -82,7 +81,7 @@ class Recorder:
         if type(t) is Replica:
             return t
         if type(t) is not Tensor or t.layout is not torch.strided:
-            refuse(Event.LAYOUT, f"a constant is a {type(t).__name__}", user_line())
+            refuse(Event.LAYOUT, f"a constant is a {type(t).__name__}")
         with _torch.without_modes():
             elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META)
             constant = self.graph.constant(t.clone(), geometry_of(t))
@@ -102,7 +101,7 @@ class Recorder:
                 here = {**kwargs, "device": _torch.META}
                 kwargs = {**kwargs, "device": device}
         if here.get("layout") not in (None, torch.strided, torch.sparse_coo if self.in_backward else None):
-            refuse(Event.SPARSE, str(here["layout"]), user_line())
+            refuse(Event.SPARSE, str(here["layout"]))
         if func is _ZEROS:
             func, info = aten.zeros.default, info_of(aten.zeros.default)
         out = self._measured(func, info, args, here)
@@ -153,7 +152,7 @@ class Recorder:
         if first is None:
             return None
         if not _is_strided(first):
-            refuse(Event.SPARSE, str(first.layout), user_line())
+            refuse(Event.SPARSE, str(first.layout))
         address = _torch.storage_address(_torch.storage_of(first))
         for a in args:
             if isinstance(a, Tensor) and _torch.storage_address(_torch.storage_of(a)) == address:
@@ -168,10 +167,10 @@ class Recorder:
     def views(self, func: Any, source: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         """Results that lie on the memory of ``source``, the op's first argument."""
         if source is not args[0]:
-            refuse(Event.ALIAS, str(func), user_line())
+            refuse(Event.ALIAS, str(func))
         inference = torch.is_inference_mode_enabled()
         if inference and func in UNSAFE_SPLITS and not source.is_inference():
-            refuse(Event.INFERENCE, f"{func} of a tensor from outside of it", user_line())
+            refuse(Event.INFERENCE, f"{func} of a tensor from outside of it")
         lies, parent = geometry_of(source), self.table.view(source)
         root = _torch.base_of(source)
         if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).is_root_of_view:
@@ -238,7 +237,7 @@ class Recorder:
             self.inside = False
             made = without_meta_kernel(func, args, kwargs)
             if made is None:
-                raise UnsupportedError("op without a fake kernel", f"{func}: {error}", user_line()) from error
+                refuse(Event.NO_FAKE, f"{func}: {error}")
             return made
         finally:
             self.inside = False
@@ -287,7 +286,7 @@ class Recorder:
         """A node with the user's line; in a backward the line of what is differentiated."""
         sparse = [n in self.sparse for n in nodes_in((*args, *kwargs.values()))] if self.sparse else []
         if any(sparse) and (func is not aten.add.Tensor or kwargs or len(args) != 2):
-            refuse(Event.SPARSE, f"{func} takes a sparse gradient", user_line())
+            refuse(Event.SPARSE, f"{func} takes a sparse gradient")
         node = self.graph.call(func, (args[1], args[0]) if sparse == [True, False] else args, kwargs)  # dense one first
         if sparse and all(sparse):
             self.sparse.add(node)
@@ -328,10 +327,10 @@ class Recorder:
         if self.in_backward and out.layout is torch.sparse_coo:
             return self._sparse_gradient(out, node, device)
         if not _is_strided(out):
-            refuse(Event.SPARSE, str(out.layout), user_line())
+            refuse(Event.SPARSE, str(out.layout))
         made = out if type(out) is Replica else make_replica(out, device, self)
         if _torch.storage_address(_torch.storage_of(made)) in self.table.states:
-            refuse(Event.ALIAS, str(node.op), user_line())
+            refuse(Event.ALIAS, str(node.op))
         self.table.bind(made, node)
         return made
 

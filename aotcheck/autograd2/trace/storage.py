@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import Graph, Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
 from aotcheck.autograd2.ir.size import same, term
@@ -85,7 +84,7 @@ class StorageTable:
         view = state.views.get(geometry)
         if view is None:
             if not state.roots:
-                raise UnsupportedError("unknown storage", "a tensor appeared whose storage no traced op made")
+                refuse(Event.UNKNOWN_STORAGE, "a tensor appeared whose storage no traced op made")
             view = View(state, geometry)
             view.derive(self.flat(state), WINDOW)
             state.views[geometry] = view
@@ -132,7 +131,7 @@ class StorageTable:
         view = state.flat
         assert view is not None and view.value is not None
         if type(nbytes) is not int or type(state.nbytes) is not int:
-            raise UnsupportedError("storage of symbolic size", "a storage is resized whose size is not fixed")
+            refuse(Event.SYMBOLIC)
         whole, before = view.value, view.geometry
         dtype = before.dtype
         if nbytes % dtype.itemsize:
@@ -229,7 +228,7 @@ class StorageTable:
             state.touched = True
             return
         if state.lost is not None and not view.fits:
-            raise UnsupportedError("memory that was freed", "a tensor is written whose storage was made smaller")
+            refuse(Event.FREED)
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view

@@ -18,7 +18,6 @@ from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
 from aotcheck.autograd2.trace.replica import Replica, state_of
 from aotcheck.autograd2.trace.view import View
-from aotcheck.autograd2.trace.where import user_line
 
 aten = torch.ops.aten
 _WHOLE = frozenset({aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
@@ -71,7 +70,7 @@ def _drawn(
     given = {k: v for k, v in kwargs.items() if k != "generator"}
     found = {in_memory_order(func, info.functional, g, device, args[1:], given) for g in each}
     if len(found) > 1:
-        refuse(Event.LAYOUT, f"{func} on a tensor that does not lie in rows, with symbolic sizes", user_line())
+        refuse(Event.LAYOUT, f"{func} on a tensor that does not lie in rows, with symbolic sizes")
     order = lies.dense_order if found.pop() else None
     if lies.is_contiguous and not tracer.table.state(args[0]).version:
         operand = values[0]
@@ -102,11 +101,11 @@ def _check_overlap(tracer: Recorder, func: Any, target: Tensor, args: Sequence[A
     if itself or any(x is not target or not pointwise for x in others):
         check_overlap(tracer, func, args, kwargs)
     if itself:
-        refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory", user_line())
+        refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
     for x in others:
         g = geometry_of(x)
         if x is not target and g[:4] != lies[:4] and not disjoint(g, lies):
-            refuse(Event.OVERLAP, f"{func} reads memory that it writes", user_line())
+            refuse(Event.OVERLAP, f"{func} reads memory that it writes")
 
 
 def _write(tracer: Recorder, target: Tensor, node: Node, has: Geometry) -> None:
@@ -143,13 +142,13 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     """A write to each tensor of a list; refused where they share memory with each other or with operands."""
     targets: Sequence[Tensor] = args[0]
     if any(geometry_of(t).may_overlap_itself for t in targets):
-        refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory", user_line())
+        refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
     addresses = [_torch.storage_address(_torch.storage_of(t)) for t in targets]
     others = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
     read = {_torch.storage_address(_torch.storage_of(x)) for x in others}
     if len(set(addresses)) < len(addresses) or read & set(addresses):
         if torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others)):
-            refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory and require grad", user_line())
+            refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory and require grad")
         return _one_by_one(tracer, func, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     out = tracer.run(info.functional, args, kwargs)
@@ -171,7 +170,7 @@ def _one_by_one(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
     packet = getattr(aten, name, None)
     op = getattr(packet, kind, None) or getattr(packet, "default", None)
     if op is None or info_of(op).kind is not Kind.IN_PLACE or state_of(args[0][0]).device.type != "cpu":
-        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory", user_line())
+        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
     for k, t in enumerate(args[0]):
         rest = [a[k] if type(a) in (list, tuple) else a for a in args[1:]]
         named = {n: a[k] if type(a) in (list, tuple) else a for n, a in kwargs.items()}
@@ -196,7 +195,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     wanted = [reference] if single else list(reference)
     for t, r in zip(targets, wanted, strict=True):
         if t.shape != r.shape and not r.is_contiguous():
-            refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape", user_line())
+            refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape")
         if t.shape != r.shape:
             move(tracer, aten.resize_.default, (t, [*r.shape]), {})
     device = state_of(targets[0]).device
@@ -221,14 +220,14 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     """
     functional = _variant_with_results(func) if func.namespace == "aten" else _torch.auto_functionalized
     if functional is None:
-        refuse(Event.UNKNOWN_WRITE, str(func), user_line())
+        refuse(Event.UNKNOWN_WRITE, str(func))
     names = [a.name for a in _torch.schema_of(func).arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
     every, targets = [_tensors_in(list(x.values())) for x in (given, written)]
     addresses = [_torch.storage_address(_torch.storage_of(t)) for t in every]
     if any(addresses.count(_torch.storage_address(_torch.storage_of(t))) > 1 for t in targets):
-        refuse(Event.OVERLAP, f"tensors given to {func} share memory", user_line())
+        refuse(Event.OVERLAP, f"tensors given to {func} share memory")
     device, values, named = tracer.device_of(args, kwargs), tracer.values(args), tracer.value_of(dict(kwargs))
     if functional is not _torch.auto_functionalized:
         order = [a.name for a in _torch.schema_of(functional).arguments]
@@ -309,25 +308,25 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     """``set_`` and ``resize_``: another storage, or another size of it."""
     target = args[0]
     if target.requires_grad and not target.is_leaf:
-        refuse(Event.STORAGE, str(func), user_line())
+        refuse(Event.STORAGE, str(func))
     if state_of(target).is_root_of_view or _torch.base_of(target) is not None:
-        refuse(Event.BASE, f"{func} of a view", user_line())
+        refuse(Event.BASE, f"{func} of a view")
     before = tracer.table.view(target).state
     if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
-        refuse(Event.STORAGE, str(func), user_line())
+        refuse(Event.STORAGE, str(func))
     if any(isinstance(a, Tensor) and a.is_inference() is not target.is_inference() for a in args[1:2]):
-        refuse(Event.INFERENCE, f"{func} between an inference tensor and one that is none", user_line())
+        refuse(Event.INFERENCE, f"{func} between an inference tensor and one that is none")
     takes_storage = any(isinstance(a, torch.UntypedStorage) for a in args[1:2])
     if takes_storage and len(args) < 5 and not target.is_contiguous():
-        refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows", user_line())
+        refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows")
     sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
     sources = [(s, s.nbytes()) for s in sources if isinstance(s, torch.UntypedStorage)]
     before_bytes = _torch.storage_of(target).nbytes()
     tracer.run(func, args, kwargs)
     if any(s.nbytes() != nbytes for s, nbytes in sources):
-        refuse(Event.STORAGE, f"{func} to memory that the storage does not have", user_line())
+        refuse(Event.STORAGE, f"{func} to memory that the storage does not have")
     if torch.are_deterministic_algorithms_enabled() and _torch.storage_of(target).nbytes() != before_bytes:
-        refuse(Event.FILL, f"{func}", user_line())
+        refuse(Event.FILL, f"{func}")
     state_of(target).moved = True
     state_of(target).apart |= tracer.table.state(target) is not before
     tracer.keep.append(target)
@@ -349,17 +348,17 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Running statistics are written in training, whatever the schema says; the functional variant returns them."""
     if kwargs or len(args) != 8:
-        refuse(Event.UNKNOWN_WRITE, str(func), user_line())
+        refuse(Event.UNKNOWN_WRITE, str(func))
     x, _, _, mean, variance, training, _, _ = args
     updates = mean is not None and bool(training)
     if (mean is None) != (variance is None):
-        refuse(Event.UNKNOWN_WRITE, f"{func} with one running statistic", user_line())
+        refuse(Event.UNKNOWN_WRITE, f"{func} with one running statistic")
     if updates:
         read, written = (
             {_torch.storage_address(_torch.storage_of(t)) for t in ts if t is not None} for ts in (args[:3], args[3:5])
         )
         if len(written) < 2 or read & written:
-            refuse(Event.OVERLAP, "running statistics of batch norm share memory", user_line())
+            refuse(Event.OVERLAP, "running statistics of batch norm share memory")
     values, device = tracer.values(args), state_of(x).device
     out = as_eager(func, args, kwargs, tracer.run(func, args, kwargs))
     if updates:
