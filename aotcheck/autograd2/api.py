@@ -17,7 +17,7 @@ from aotcheck.autograd2.config import OnUnsupported, config, count
 from aotcheck.autograd2.errors import GraphFailedError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
-from aotcheck.autograd2.frontend.guards import Key, key_of
+from aotcheck.autograd2.frontend.key import Key, key_of
 from aotcheck.autograd2.frontend.varying import Met
 from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.partition.users import PartitionFunction, default_partition

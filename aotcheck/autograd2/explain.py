@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from aotcheck.autograd2.api import Compiled
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.frontend.guards import words_of
+from aotcheck.autograd2.frontend.key import words_of
 from aotcheck.autograd2.ir.signature import Signature
 from aotcheck.autograd2.ir.tables import Attributes, Globals
 from aotcheck.autograd2.runtime.compile import backward_module, forward_module

@@ -30,7 +30,7 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
             bases = True
         if state.version and any(_is_no_grad_view(i) for i in members):
             bases = True
-        if state.version and any(i.input.meta.is_leaf and state_of(i.replica).is_root_of_view for i in members):
+        if state.version and any(i.input.meta.is_leaf and state_of(i.replica).was_a_view for i in members):
             bases = True
     for i in traced.inputs:
         if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:

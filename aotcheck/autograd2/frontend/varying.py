@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound, Spot
-from aotcheck.autograd2.frontend.guards import Key
+from aotcheck.autograd2.frontend.key import Key
 from aotcheck.autograd2.ir.number import Dynamic, Of, Read
 
 __all__ = ["Met"]

@@ -85,7 +85,7 @@ def _fresh(
     with _torch.without_modes():
         elem = torch.empty_strided(shape, stride, dtype=dtype, device=_torch.META)
         made = make_replica(elem, device, tracer)
-    tracer.table.bind(made, node)
+    tracer.table.hold(made, node)
     return made
 
 

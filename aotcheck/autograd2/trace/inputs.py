@@ -108,7 +108,7 @@ class _Maker:
             elem = self._symbolic(real, self.position.get(real, -1))
             replica = make_replica(self._elem(real) if elem is None else elem, real.device, self.tracer)
         replica.aot.is_parameter = isinstance(real, torch.nn.Parameter)
-        replica.aot.is_root_of_view = _torch.base_of(real) is not None
+        replica.aot.was_a_view = _torch.base_of(real) is not None
         return replica
 
     def _symbolic(self, real: Tensor, position: int) -> Tensor | None:
@@ -198,7 +198,7 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         with torch.inference_mode(False):
             replica = maker.root(t)
         node = tracer.graph.placeholder(geometry_of(replica), t.device)
-        tracer.table.bind(replica, node)
+        tracer.table.hold(replica, node)
         traced = _traced(tracer, descriptor, t, replica, node)
         traced.state.source = len(order) if traced.state.source is None else traced.state.source
         made[t] = traced

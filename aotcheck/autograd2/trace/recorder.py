@@ -86,7 +86,7 @@ class Recorder:
             elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META)
             constant = self.graph.constant(t.clone(), geometry_of(t))
             made = make_replica(elem, t.device, self)
-        self.table.bind(made, self.call(aten.lift_fresh_copy.default, (constant,)))
+        self.table.hold(made, self.call(aten.lift_fresh_copy.default, (constant,)))
         return made
 
     # -- ops that write nothing
@@ -173,7 +173,7 @@ class Recorder:
             refuse(Event.INFERENCE, f"{func} of a tensor from outside of it")
         lies, parent = geometry_of(source), self.table.view(source)
         root = _torch.base_of(source)
-        if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).is_root_of_view:
+        if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).was_a_view:
             self.bases_wanted |= _torch.requires_grad(source)
         state = parent.state
         many = not isinstance(out, Tensor)
@@ -331,7 +331,7 @@ class Recorder:
         made = out if type(out) is Replica else make_replica(out, device, self)
         if _torch.storage_address(_torch.storage_of(made)) in self.table.states:
             refuse(Event.ALIAS, str(node.op))
-        self.table.bind(made, node)
+        self.table.hold(made, node)
         return made
 
     def _sparse_gradient(self, out: Tensor, node: Node, device: torch.device) -> Replica:
@@ -345,7 +345,7 @@ class Recorder:
             shape, stride = self.numbers(geometry.shape), self.numbers(geometry.stride)
             elem = torch.empty_strided(shape, stride, dtype=geometry.dtype, device=_torch.META)
             made = make_replica(elem, device, self)
-        self.table.bind(made, node)
+        self.table.hold(made, node)
         return made
 
     def numbers(self, terms: Sequence[Any]) -> list[Any]:

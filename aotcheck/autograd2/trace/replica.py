@@ -90,7 +90,7 @@ class TensorState:
         set: what the function let it require, if it did.
         detached: whether detach_ was called on it.
         is_input: whether it stands for an input.
-        is_root_of_view: whether the real tensor is a view, and this replica is not.
+        was_a_view: whether the real tensor is a view, and this replica is not.
         apart: whether it counts versions apart from other tensors on its memory.
         moved: whether set_, resize_ or an in-place change of its shape was called on it.
     """
@@ -102,7 +102,7 @@ class TensorState:
     data_assigned: bool = field(default=False, init=False)
     moved: bool = field(default=False, init=False)
     told: bool = field(default=False, init=False)
-    is_root_of_view: bool = field(default=False, init=False)
+    was_a_view: bool = field(default=False, init=False)
     apart: bool = field(default=False, init=False)
     set: bool | None = field(default=None, init=False)
     detached: bool = field(default=False, init=False)
@@ -164,7 +164,7 @@ class Replica(Tensor):
         state = self.aot
         if state.set not in (None, requires_grad) or (requires_grad and state.detached and not state.is_input):
             refuse(Event.LEAF)
-        if _torch.requires_grad(self) and (state.is_root_of_view or _torch.base_of(self) is not None):
+        if _torch.requires_grad(self) and (state.was_a_view or _torch.base_of(self) is not None):
             refuse(Event.LEAF, "a view requires grad already")
         Tensor.requires_grad_(self, requires_grad)
         state.told = state.set = requires_grad
@@ -172,7 +172,7 @@ class Replica(Tensor):
 
     def detach_(self) -> Replica:
         """As torch's, which tells no mode of it. Of views it is an error."""
-        self.aot.trace.bases_wanted |= self.aot.is_root_of_view
+        self.aot.trace.bases_wanted |= self.aot.was_a_view
         Tensor.detach_(self)
         self.aot.detached = True
         return self
@@ -194,7 +194,7 @@ class Replica(Tensor):
     def data(self, value: Tensor) -> None:
         if type(value) is not Replica:
             refuse(Event.CAPTURED, "it is assigned to .data")
-        if self.aot.is_root_of_view or _torch.base_of(self) is not None:
+        if self.aot.was_a_view or _torch.base_of(self) is not None:
             refuse(Event.BASE, "data is assigned to a view")
         if value.is_inference() is not self.is_inference():
             refuse(Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or the other way")
@@ -211,12 +211,12 @@ class Replica(Tensor):
     @property
     def _base(self) -> Tensor | None:  # type: ignore[override]  # torch types it as an attribute
         """As of the real tensor: of a view it is asked of a replica that is one."""
-        self.aot.trace.bases_wanted |= self.aot.is_root_of_view
+        self.aot.trace.bases_wanted |= self.aot.was_a_view
         return _torch.base_of(self)
 
     def _is_view(self) -> bool:
         """The same."""
-        self.aot.trace.bases_wanted |= self.aot.is_root_of_view
+        self.aot.trace.bases_wanted |= self.aot.was_a_view
         return _torch.base_of(self) is not None
 
     @property

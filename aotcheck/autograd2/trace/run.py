@@ -1,4 +1,4 @@
-"""trace: the function runs once on replicas of what a call brings."""
+"""trace: the function runs on replicas of what a call brings; again, if that shows that it needs more."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ class Traced:
         inputs: in order; those with a node are inputs of the graph.
         result: what the function returned, with replicas in it.
         changes: what it assigned around it.
-        gradients: of inputs that are leaves, the ``.grad`` before and after, where it is another tensor.
         grad_mode: grad mode afterwards, if it is another.
         modes: of the call, whether grad mode, inference mode and autocast were on.
     """

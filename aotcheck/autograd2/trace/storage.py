@@ -66,7 +66,7 @@ class StorageTable:
             state = self.states[address] = StorageState(storage, t.device, term(storage.nbytes()), stage=self.stage)
         return state
 
-    def bind(self, t: Tensor, value: Node) -> View:
+    def hold(self, t: Tensor, value: Node) -> View:
         """``t`` is a root of its storage and holds ``value``."""
         state, geometry = self.state(t), geometry_of(t)
         view = state.views[geometry] = View(state, geometry)

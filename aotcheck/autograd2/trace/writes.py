@@ -309,7 +309,7 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     target = args[0]
     if target.requires_grad and not target.is_leaf:
         refuse(Event.STORAGE, str(func))
-    if state_of(target).is_root_of_view or _torch.base_of(target) is not None:
+    if state_of(target).was_a_view or _torch.base_of(target) is not None:
         refuse(Event.BASE, f"{func} of a view")
     before = tracer.table.view(target).state
     if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
@@ -339,7 +339,7 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
         node = tracer.call(
             aten.empty.memory_format, ([count],), {"dtype": target.dtype, "device": state_of(target).device}
         )
-        tracer.table.bind(elem, node)
+        tracer.table.hold(elem, node)
         node.device = state_of(target).device
     tracer.table.read(target)
     return target

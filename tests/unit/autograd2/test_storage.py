@@ -36,7 +36,7 @@ class Traced:
         self.real = torch.arange(12.0).view(3, 4)
         self.first = self.real.clone()
         self.root = self.graph.placeholder(geometry_of(self.real), self.real.device)
-        self.table.bind(self.real, self.root)
+        self.table.hold(self.real, self.root)
         if is_input:
             self.table.state(self.real).source = 0
 
