@@ -2,7 +2,8 @@
 
 The rules, of ``aotcheck/autograd2`` and ``aotcheck/_torch2``: a budget of lines for all and for each file; no circle of
 imports, those under ``TYPE_CHECKING`` and inside functions included; no constructor of many parameters; and ``id`` is
-called in ``IDS_IN`` alone, as a dict that is keyed by ids of objects hides a fact that belongs on the objects.
+called in ``IDS_IN`` alone, as a dict that is keyed by ids of objects hides a fact that belongs on the objects. And
+ARCHITECTURE.md names each file.
 
 Run as ``python -m tools.module_rules``; prints one line per finding and exits 1 if there is any.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def lint(sources: Mapping[str, str]) -> list[Finding]:
     if in_all > LINES_IN_ALL:
         found.append(Finding(PACKAGES[0], 1, f"{in_all} lines in all, more than {LINES_IN_ALL}"))
     return found + _circles(trees)
+
+
+def unnamed(paths: Iterable[str], page: str) -> list[Finding]:
+    """The files that the page of the architecture does not name."""
+    names = [(path, path.rsplit("/", 1)[-1]) for path in paths]
+    return [
+        Finding(p, 1, f"ARCHITECTURE.md does not name {n}") for p, n in names if n != "__init__.py" and n not in page
+    ]
 
 
 def _constructors(path: str, tree: ast.Module) -> Iterator[Finding]:
@@ -126,7 +135,7 @@ def main() -> None:
     root = Path(__file__).parent.parent
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
     sources = {path.relative_to(root).as_posix(): path.read_text() for path in paths}
-    found = lint(sources)
+    found = lint(sources) + unnamed(sources, (root / "ARCHITECTURE.md").read_text())
     for finding in found:
         print(finding)
     lines = sum(len(source.splitlines()) for source in sources.values())

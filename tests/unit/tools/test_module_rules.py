@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tools.module_rules import IDS_IN, LINES_IN_ALL, LINES_OF_A_FILE, PARAMETERS, lint
+from tools.module_rules import IDS_IN, LINES_IN_ALL, LINES_OF_A_FILE, PARAMETERS, lint, unnamed
 
 A, B, C = "aotcheck/autograd2/ir/a.py", "aotcheck/autograd2/ir/b.py", "aotcheck/autograd2/c.py"
 MANY = [f"x{k}" for k in range(PARAMETERS + 1)]
@@ -31,6 +31,11 @@ def test_all_files_together_have_a_budget():
     full = {f"aotcheck/autograd2/m{k}.py": "x = 1\n" * LINES_OF_A_FILE for k in range(count)}
     assert lint(full) == []
     assert len(lint({**full, A: "x = 1\n"})) == 1
+
+
+def test_the_page_of_the_architecture_names_each_file():
+    assert unnamed([A, B, "aotcheck/autograd2/__init__.py"], "`a.py`, b.py") == []
+    assert [f.path for f in unnamed([A, B], "a.py")] == [B]
 
 
 @pytest.mark.parametrize(
