@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
@@ -61,6 +61,7 @@ def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
     if (
         not (differ or reduced or any(a.is_complex() for a in operands))
         or torch.Tag.nondeterministic_seeded in func.tags
+        or any(a.dtype is torch.uint8 for a in operands)  # it may be what another op left for this one
     ):
         return
     if any(type(n) is not int for a in operands for n in a.shape) or sum(a.numel() for a in operands) > _MOST_ASKED:
@@ -121,8 +122,8 @@ class _TooLargeError(Exception):
 
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
-    operands = [a for a in args if type(a) is Replica]
-    if all(geometry_of(a).is_contiguous for a in operands):
+    operands = [geometry_of(a) for a in args if type(a) is Replica]
+    if all(g.stride == row_major(g.shape, g.dtype).stride for g in operands):  # of dimensions of size 1 too
         return out
     known = [_in_numbers(a) for a in args]
     key = (func, tuple(g if type(g) is Geometry else repr(g) for g in known), repr(sorted(kwargs)))

@@ -355,6 +355,8 @@ def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if (mean is None) != (variance is None):
         refuse(Event.UNKNOWN_WRITE, f"{func} with one running statistic")
     if updates:
+        if not all(geometry_of(t).is_contiguous for t in (mean, variance)):
+            refuse(Event.LAYOUT, "running statistics with gaps, for which batch norm sums in another order")
         read, written = (
             {_torch.storage_address(_torch.storage_of(t)) for t in ts if t is not None} for ts in (args[:3], args[3:5])
         )

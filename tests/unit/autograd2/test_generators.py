@@ -40,3 +40,15 @@ def test_an_error_in_a_graph_leaves_generators_where_eager_does() -> None:
                 states.append(torch.tensor(len(str(error)) > 0))
         states += [g.get_state(), torch.get_rng_state()]
     assert all(map(torch.equal, states[:4], states[4:]))
+
+
+def test_a_convolution_whose_weight_has_strides_of_channels_last_decides_how_a_mask_is_drawn() -> None:
+    def f(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(torch.nn.functional.conv2d(x, weight) + 2)
+
+    x, weight = torch.ones(4, 3, 2, 2), torch.ones(6).as_strided((2, 3, 1, 1), (3, 1, 3, 3))
+    assert weight.is_contiguous()
+    torch.manual_seed(0)
+    expected = f(x, weight)
+    torch.manual_seed(0)
+    assert torch.equal(aot_function(f)(x, weight), expected)
