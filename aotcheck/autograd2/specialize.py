@@ -15,6 +15,7 @@ from aotcheck.autograd2.analyze.effects import more_needs
 from aotcheck.autograd2.config import count
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
 from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, Signature
@@ -133,9 +134,9 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
             check_counters(traced, analysis)
             part = _partition(traced, analysis, backwards, compilers, left)
             made = _emit(traced, analysis, groups, part, compilers, left)
-            once = unused(recorded, part) if traced.tracer.symbols is None else ()
-            if once:
-                run_once(made.call, part.forward.inputs, once, traced.tracer.draws.drawn_from())
+            once, taken = unused(recorded, part), taken_symbols(part.forward)
+            if once and set(symbols_of(once)) <= set(taken):
+                run_once(made.call, [*part.forward.inputs, *taken], once, traced.tracer.draws.drawn_from())
             return made
     finally:
         disarm(traced.tracer.alive)

@@ -32,7 +32,7 @@ def unused(recorded: Sequence[Node], part: Partition) -> list[Node]:
 
 
 def run_once(
-    call: Callable[..., Any], inputs: Sequence[Node], nodes: Sequence[Node], draws: Sequence[torch.Generator]
+    call: Callable[..., Any], inputs: Sequence[Node | str], nodes: Sequence[Node], draws: Sequence[torch.Generator]
 ) -> None:
     """Have ``call`` run ``nodes`` before its graph until they raise nothing; generators are then as they were."""
     names = call.__globals__
