@@ -173,7 +173,7 @@ def sizes_as_text() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.SymInt.__repr__ = own  # type: ignore[method-assign]
+        torch.SymInt.__repr__ = own  # type: ignore[method-assign]  # as it was
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

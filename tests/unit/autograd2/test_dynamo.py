@@ -19,7 +19,7 @@ def test_torch_compile_leaves_a_compiled_function_as_it_is() -> None:
 
     @torch.compile(backend="eager")
     def around(x: Tensor) -> Tensor:
-        return compiled(x.neg()) + 1  # type: ignore[no-any-return]
+        return compiled(x.neg()) + 1  # type: ignore[no-any-return]  # what aot_function returns is untyped
 
     x = torch.ones(2, requires_grad=True)
     y = around(x)
