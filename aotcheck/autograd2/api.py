@@ -156,6 +156,8 @@ class Compiled:
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
         bound = self.bind(args, kwargs, self.gradients)
+        if (found := self._known(bound)) is not None:  # another thread made it
+            return found, bound
         dynamic = self._dynamic(bound, key_of(bound, self.gradients))
         made, needs = specialize(
             self.fn, args, kwargs, lambda gradients: self.bind(args, kwargs, gradients), self.compilers, dynamic

@@ -1,10 +1,12 @@
 """Which calls share code, and the modes in which it runs."""
 
+import concurrent.futures
 import gc
+import time
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from aotcheck.autograd2.api import aot_function
 
@@ -22,6 +24,20 @@ def test_a_function_with_the_address_of_a_dead_one_is_another():
         assert compiled(torch.ones(2), f).tolist() == [k, k]
         del f
         gc.collect()
+
+
+def test_threads_that_call_at_once_share_one_compilation():
+    graphs: list[object] = []
+
+    def slow(module: fx.GraphModule, inputs: object) -> fx.GraphModule:
+        graphs.append(module)
+        time.sleep(0.05)
+        return module
+
+    compiled = aot_function(lambda x: x * 2, slow)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert [t.tolist() for t in pool.map(compiled, [torch.ones(1)] * 4)] == [[2.0]] * 4
+    assert len(graphs) == 1
 
 
 def test_a_part_of_the_function_without_autocast_stays_without():
