@@ -20,7 +20,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
-__all__ = ["UNSURE", "as_eager", "check_dtypes", "check_overlap", "without_meta_kernel"]
+__all__ = ["UNSURE", "as_eager", "without_meta_kernel"]
 
 aten = torch.ops.aten
 UNSURE = frozenset(
@@ -41,83 +41,8 @@ UNSURE = frozenset(
         aten.slow_conv_transpose2d.default,
     }
 )
-_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "addr"})
 _MOST_BYTES = 1 << 30
-_REDUCED = (torch.bfloat16, torch.float16)
-_MOST_ASKED = 1 << 20
 _known: dict[Any, Any] = {}
-
-
-def check_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise as eager does for operands of several floating dtypes, reduced or complex ones: meta kernels do not look.
-
-    Eager is asked on zeros: whether it raises, and does not where all these have one dtype, or says that it lacks one.
-    """
-    operands = [a for a in args if type(a) is Replica]
-    products = func.namespace == "aten" and _torch.op_name(func) in _PRODUCTS
-    dtypes = list(dict.fromkeys(a.dtype for a in operands if products or a.is_floating_point()))
-    differ = len(dtypes) > 1 and torch.Tag.pointwise not in func.tags
-    reduced = any(a.dtype in _REDUCED for a in operands)
-    if (
-        not (differ or reduced or any(a.is_complex() for a in operands))
-        or torch.Tag.nondeterministic_seeded in func.tags
-        or any(a.dtype is torch.uint8 for a in operands)  # it may be what another op left for this one
-    ):
-        return
-    if any(type(n) is not int for a in operands for n in a.shape) or sum(a.numel() for a in operands) > _MOST_ASKED:
-        return
-    with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        zeros = [_ones(a, geometry_of(a)).zero_() if type(a) is Replica else a for a in args]
-        try:
-            func(*zeros, **kwargs)
-        except RuntimeError as error:
-            if "not implemented for" in str(error):
-                raise RuntimeError(str(error)) from None
-            if not (differ or reduced):
-                return
-            to = dtypes[-1] if differ else torch.float32
-            alike = [z.to(to) if isinstance(z, Tensor) and (products or z.is_floating_point()) else z for z in zeros]
-            try:
-                func(*alike, **kwargs)
-            except RuntimeError:
-                return
-            raise RuntimeError(str(error)) from None
-
-
-def check_overlap(tracer: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise as eager does for operands that share memory, which meta kernels do not see. Eager is asked on zeros."""
-    storages: dict[int, torch.UntypedStorage] = {}
-
-    def real(a: Any) -> Any:
-        if type(a) in (list, tuple):
-            return [real(x) for x in a]
-        if type(a) is not Replica:
-            return a
-        state, offset = tracer.table.state(a), _torch.hint_of(a.storage_offset())
-        shape, stride = (tuple(map(_torch.hint_of, x)) for x in (a.shape, a.stride()))
-        address, nbytes = _torch.storage_address(state.storage), _torch.hint_of(state.storage.nbytes())
-        if None in (nbytes, offset, *shape, *stride) or nbytes > _MOST_ASKED:
-            raise _TooLargeError
-        if address not in storages:
-            zeros = torch.zeros(nbytes, dtype=torch.uint8, device=state_of(a).device)
-            storages[address] = _torch.storage_of(zeros)
-        made = torch.empty(0, dtype=a.dtype, device=state_of(a).device)
-        return _torch.set_geometry(made, storages[address], offset, shape, stride)
-
-    with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            func(*[real(a) for a in args], **{k: real(a) for k, a in kwargs.items()})
-        except RuntimeError as error:
-            if "memory location" in str(error):
-                raise RuntimeError(str(error)) from None
-        except _TooLargeError:
-            return
-
-
-class _TooLargeError(Exception):
-    """Operands are too large for eager to be asked."""
 
 
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
@@ -131,7 +56,9 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     if strides is None:
         if sum(g.numel * g.dtype.itemsize for g in known if type(g) is Geometry) > _MOST_BYTES:
             refuse(Event.LAYOUT, f"{func} is too large to be tried")
-        strides = _known[key] = _asked(func, args, known, kwargs)
+        given = _real(func, args, kwargs, torch.ones)
+        given = given if isinstance(given, (list, tuple)) else (given,)
+        strides = _known[key] = [g.stride() if isinstance(g, Tensor) else None for g in given]
     several = isinstance(out, (list, tuple))
     laid = [_laid_out(o, s) for o, s in zip(out if several else (out,), strides, strict=True)]
     return type(out)(laid) if several else laid[0]
@@ -177,14 +104,13 @@ def _replicas(a: Any) -> list[Tensor]:
 
 
 def _filled(a: Any, values: Callable[[int], Tensor]) -> Any:
-    """A real tensor that lies as a replica does, in lists too; anything else as it is."""
+    """A real tensor that lies as a replica does, in lists too; a number as it is in this call."""
     if type(a) in (list, tuple):
         return [_filled(x, values) for x in a]
+    known = _in_numbers(a)
     if type(a) is not Replica:
-        return a
-    with _torch.without_modes():
-        made = torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=state_of(a).device)
-        return made.copy_(values(a.numel()).reshape(a.shape))
+        return known
+    return values(known.end).to(a.dtype).to(state_of(a).device).as_strided(known.shape, known.stride)
 
 
 def _in_numbers(a: Any) -> Any:
@@ -196,20 +122,6 @@ def _in_numbers(a: Any) -> Any:
     if type(a) in (list, tuple):
         return [_in_numbers(x) for x in a]
     return _torch.hint_of(a) if type(a) in SYMBOLIC else a
-
-
-def _asked(func: Any, args: Sequence[Any], known: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        given = func(*[_ones(a, g) for a, g in zip(args, known, strict=True)], **kwargs)
-    several = given if isinstance(given, (list, tuple)) else (given,)
-    return [g.stride() if isinstance(g, Tensor) else None for g in several]
-
-
-def _ones(a: Any, g: Any) -> Any:
-    if type(g) is not Geometry:
-        return g
-    return torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=state_of(a).device).fill_(1)
 
 
 def _laid_out(out: Any, stride: Any) -> Any:

@@ -13,7 +13,7 @@ from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import as_eager, check_overlap
+from aotcheck.autograd2.trace.layouts import as_eager
 from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
 from aotcheck.autograd2.trace.replica import Replica, state_of
@@ -23,6 +23,8 @@ aten = torch.ops.aten
 _WHOLE = frozenset({aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
 """What overwrites every element: the result lies as the target does, whatever is written."""
 _ORDER_DOES_NOT_MATTER = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.masked_fill_.Scalar})
+_SHARE = "unsupported operation: {} to a single memory location. "
+_SHARE += "Please clone() the tensor before performing the operation."
 
 
 def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -31,7 +33,7 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if type(target) in (list, tuple):
         return _foreach(tracer, func, info, args, kwargs)
     lies = geometry_of(target)
-    _check_overlap(tracer, func, target, args, kwargs)
+    _check_overlap(func, info, target, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     if info.functional is aten.bernoulli.p and len(args) == 1:
         args, values = (*args, 0.5), (*values, 0.5)
@@ -90,22 +92,24 @@ def _drawn(
     return tracer.graph.like(node, aten.permute.default, node, back), lies._replace(offset=0)
 
 
-def _check_overlap(tracer: Recorder, func: Any, target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _check_overlap(func: Any, info: OpInfo, target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise as eager does where operands share memory; refuse what depends on the order in which a kernel writes."""
-    lies, address = geometry_of(target), _torch.storage_address(_torch.storage_of(target))
-    itself = lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER
+    lies, address = geometry_of(target), _torch.address_of(target)
     read = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
-    others = [x for x in read if type(x) is Replica and _torch.storage_address(_torch.storage_of(x)) == address]
+    others = [x for x in read if type(x) is Replica and _torch.address_of(x) == address]
     others = others[1:] if others and others[0] is target else [x for x in others if x is not kwargs.get("out")]
-    pointwise = torch.Tag.pointwise in func.tags or func is aten.copy_.default
-    if itself or any(x is not target or not pointwise for x in others):
-        check_overlap(tracer, func, args, kwargs)
-    if itself:
+    if lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER:
+        if any(s == 0 and n != 1 for n, s in zip(lies.shape, lies.stride, strict=True)):
+            raise RuntimeError(_SHARE.format("more than one element of the written-to tensor refers"))
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
+    pointwise = torch.Tag.pointwise in info.functional.tags or func is aten.copy_.default
     for x in others:
         g = geometry_of(x)
-        if x is not target and g[:4] != lies[:4] and not disjoint(g, lies):
-            refuse(Event.OVERLAP, f"{func} reads memory that it writes")
+        if (pointwise and g[:4] == lies[:4]) or disjoint(g, lies):
+            continue
+        if pointwise and g.dense_order is not None and lies.dense_order is not None:
+            raise RuntimeError(_SHARE.format("some elements of the input tensor and the written-to tensor refer"))
+        refuse(Event.OVERLAP, f"{func} reads memory that it writes")
 
 
 def _write(tracer: Recorder, target: Tensor, node: Node, has: Geometry) -> None:
@@ -143,9 +147,9 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     targets: Sequence[Tensor] = args[0]
     if any(geometry_of(t).may_overlap_itself for t in targets):
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
-    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in targets]
+    addresses = [_torch.address_of(t) for t in targets]
     others = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
-    read = {_torch.storage_address(_torch.storage_of(x)) for x in others}
+    read = {_torch.address_of(x) for x in others}
     if len(set(addresses)) < len(addresses) or read & set(addresses):
         if torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others)):
             refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory and require grad")
@@ -188,7 +192,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         rest = {**rest, "dtype": targets[0].dtype, "device": state_of(targets[0]).device}
         here = {**rest, "device": _torch.META}
     for t in targets:
-        _check_overlap(tracer, func, t, args, kwargs)
+        _check_overlap(func, info, t, args, kwargs)
     values, named = tracer.values(args), tracer.value_of(dict(rest))
     reference = tracer.run(info.functional, args, here)
     single = isinstance(reference, Tensor)
@@ -225,8 +229,8 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
     every, targets = [_tensors_in(list(x.values())) for x in (given, written)]
-    addresses = [_torch.storage_address(_torch.storage_of(t)) for t in every]
-    if any(addresses.count(_torch.storage_address(_torch.storage_of(t))) > 1 for t in targets):
+    addresses = [_torch.address_of(t) for t in every]
+    if any(addresses.count(_torch.address_of(t)) > 1 for t in targets):
         refuse(Event.OVERLAP, f"tensors given to {func} share memory")
     device, values, named = tracer.device_of(args, kwargs), tracer.values(args), tracer.value_of(dict(kwargs))
     if functional is not _torch.auto_functionalized:
@@ -357,9 +361,7 @@ def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if updates:
         if not all(geometry_of(t).is_contiguous for t in (mean, variance)):
             refuse(Event.LAYOUT, "running statistics with gaps, for which batch norm sums in another order")
-        read, written = (
-            {_torch.storage_address(_torch.storage_of(t)) for t in ts if t is not None} for ts in (args[:3], args[3:5])
-        )
+        read, written = ({_torch.address_of(t) for t in ts if t is not None} for ts in (args[:3], args[3:5]))
         if len(written) < 2 or read & written:
             refuse(Event.OVERLAP, "running statistics of batch norm share memory")
     values, device = tracer.values(args), state_of(x).device
