@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 from torch import Tensor
-from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -28,16 +27,12 @@ __all__ = [
     "decided",
     "evaluated",
     "expression_of",
-    "guards_of",
     "hint_of",
-    "learnt",
     "marks_of",
     "new_number",
     "new_symbol",
-    "python_dispatcher",
     "range_of",
     "simplified",
-    "sizes_as_text",
     "symbol_named",
     "symbolic_int",
     "unbacked_int",
@@ -145,35 +140,17 @@ def simplified(env: ShapeEnv, expression: Any) -> Any:
     return int(found) if found.is_Integer else found
 
 
-def learnt(env: ShapeEnv) -> int:
-    """How many symbols the env has learnt to equal something."""
-    return len(env.replacements)
+_own_text = torch.SymInt.__repr__
 
 
-def guards_of(env: ShapeEnv) -> list[Any]:
-    """What the env has been told of its symbols, as expressions."""
-    return [guard.expr for guard in env.guards]
+def _text(x: torch.SymInt) -> str:
+    """In the user's code below a mode that ``fixes_text``, the text of the number, which is then fixed."""
+    fixes = getattr(_get_current_dispatch_mode(), "fixes_text", False)
+    of_torch = fixes and sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
+    return repr(int(x)) if fixes and not of_torch else _own_text(x)
 
 
-def python_dispatcher() -> contextlib.AbstractContextManager[Any]:
-    """Inside, kernels of torch's that are written in Python take part: those for sizes that are symbols."""
-    return enable_python_dispatcher()
-
-
-@contextlib.contextmanager
-def sizes_as_text() -> Iterator[None]:
-    """Inside, the text that the user's code makes of a symbolic size is that of the number, which is then fixed."""
-    own = torch.SymInt.__repr__
-
-    def text(x: torch.SymInt) -> str:
-        of_torch = sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
-        return own(x) if of_torch else repr(int(x))
-
-    torch.SymInt.__repr__ = text  # type: ignore[method-assign]  # set back below
-    try:
-        yield
-    finally:
-        torch.SymInt.__repr__ = own  # type: ignore[method-assign]  # as it was
+torch.SymInt.__repr__ = _text  # type: ignore[method-assign]  # for good; modes are those of a thread
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

@@ -5,17 +5,13 @@ Where the check fails, the graph raises, and the original runs in its place and 
 
 from __future__ import annotations
 
-import builtins
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from aotcheck.autograd2.trace.replica import Replica
-
-__all__ = ["WithoutLooking", "lengths"]
+__all__ = ["WithoutLooking"]
 
 aten = torch.ops.aten
 
@@ -55,21 +51,3 @@ class WithoutLooking(torch.overrides.TorchFunctionMode):
         """What ``func`` gives."""
         self.differentiates |= func is torch.autograd.grad or func is Tensor.backward
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def lengths(symbolic: bool) -> Iterator[None]:
-    """Inside, ``len`` of a replica may be a symbol; Python's own makes an int of it, with a guard."""
-    if not symbolic:
-        yield
-        return
-    own = builtins.len
-
-    def length(x: Any, /) -> Any:
-        return x.shape[0] if type(x) is Replica and x.dim() else own(x)
-
-    vars(builtins)["len"] = length
-    try:
-        yield
-    finally:
-        vars(builtins)["len"] = own

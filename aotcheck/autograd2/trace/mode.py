@@ -23,6 +23,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
     """Decides for each op what kind it is, and lets it be recorded."""
 
     supports_higher_order_operators = True  # they come here, to be refused by name
+    fixes_text = True  # the text of a size that is a symbol is that of its number
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

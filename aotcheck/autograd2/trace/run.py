@@ -16,7 +16,7 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
 from aotcheck.autograd2.ir.number import Dynamic
-from aotcheck.autograd2.trace.functions import WithoutLooking, lengths
+from aotcheck.autograd2.trace.functions import WithoutLooking
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
@@ -109,15 +109,7 @@ def trace(
     drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking()
     with substituted(bound, replicas, symbols) as during, _grad_mode(), drawing, _torch.single_threaded_backward():
         try:
-            with (
-                _torch.compiling(),
-                _torch.without_dynamo(),
-                _torch.sizes_as_text(),
-                looking,
-                tracer,
-                tracer.asking(),
-                lengths(tracer.symbols is not None),
-            ):
+            with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking():
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 try:
                     result = fn(*given, **named)
