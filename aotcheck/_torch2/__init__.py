@@ -12,150 +12,53 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor
-from torch._C._dynamo.guards import TensorGuards
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch._C._dynamo.guards import TensorGuards as TensorGuards
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 
-from aotcheck._torch2.backward import (
-    freed_error,
-    is_custom,
-    keeps_graph,
-    kept_by,
-    skipped,
-    tells_of_lost_values,
-    unpack,
-    wants,
-    wants_all,
-)
-from aotcheck._torch2.dispatch import meta_kernels
-from aotcheck._torch2.dynamo import compiling, hide_from_dynamo, without_dynamo
-from aotcheck._torch2.graphs import as_joint, auto_functionalized, decomposed, with_values
-from aotcheck._torch2.sizes import (
-    GuardOnDataDependentSymNode,
-    PythonPrinter,
-    ShapeEnv,
-    decided,
-    evaluated,
-    expression_of,
-    guards_of,
-    hint_of,
-    learnt,
-    marks_of,
-    new_number,
-    new_symbol,
-    python_dispatcher,
-    range_of,
-    simplified,
-    sizes_as_text,
-    symbol_named,
-    symbolic_int,
-    unbacked_int,
-    valued,
-)
-
-__all__ = [
-    "ITS_ADDRESS",
-    "ITS_BASE",
-    "META",
-    "PRIM_DEVICE",
-    "CreationMeta",
-    "FakeTensor",
-    "FakeTensorMode",
-    "GuardOnDataDependentSymNode",
-    "HigherOrderOperator",
-    "OpOverload",
-    "PythonPrinter",
-    "ShapeEnv",
-    "TensorGuards",
-    "TorchDispatchMode",
-    "accepts_gradients",
-    "accumulates",
-    "as_before_dispatch",
-    "as_joint",
-    "auto_functionalized",
-    "autocast_devices",
-    "autocast_off",
-    "base_of",
-    "bound_apply",
-    "casts",
-    "compiling",
-    "creation_meta",
-    "data_of",
-    "decided",
-    "decomposed",
-    "disabled_torch_dispatch",
-    "disabled_torch_function",
-    "evaluated",
-    "expression_of",
-    "foreign_state",
-    "freed_error",
-    "function_modes",
-    "generator_address",
-    "gradient_of",
-    "guards_of",
-    "has_gradient",
-    "has_hooks",
-    "hide_from_dynamo",
-    "hint_of",
-    "is_cast",
-    "is_composite",
-    "is_custom",
-    "is_tree_node",
-    "is_zero_tensor",
-    "keeps_graph",
-    "kept_by",
-    "learnt",
-    "make_subclass",
-    "marks_of",
-    "meta_kernels",
-    "new_number",
-    "new_symbol",
-    "one_level",
-    "op_name",
-    "overload_name",
-    "python_dispatcher",
-    "pytree",
-    "range_of",
-    "recorded_gradient",
-    "requires_grad",
-    "run_composite",
-    "running_sequence_number",
-    "schema_of",
-    "sequence_number",
-    "set_class",
-    "set_creation_meta",
-    "set_data",
-    "set_geometry",
-    "set_gradient",
-    "simplified",
-    "single_threaded_backward",
-    "sizes_as_text",
-    "skipped",
-    "storage_address",
-    "storage_of",
-    "symbol_named",
-    "symbolic_int",
-    "tells_of_lost_values",
-    "unbacked_int",
-    "unpack",
-    "valued",
-    "version_of",
-    "view_function",
-    "wants",
-    "wants_all",
-    "with_values",
-    "without_dynamo",
-    "without_modes",
-]
+from aotcheck._torch2.backward import freed_error as freed_error
+from aotcheck._torch2.backward import is_custom as is_custom
+from aotcheck._torch2.backward import keeps_graph as keeps_graph
+from aotcheck._torch2.backward import kept_by as kept_by
+from aotcheck._torch2.backward import skipped as skipped
+from aotcheck._torch2.backward import tells_of_lost_values as tells_of_lost_values
+from aotcheck._torch2.backward import unpack as unpack
+from aotcheck._torch2.backward import wants as wants
+from aotcheck._torch2.backward import wants_all as wants_all
+from aotcheck._torch2.dispatch import meta_kernels as meta_kernels
+from aotcheck._torch2.dynamo import compiling as compiling
+from aotcheck._torch2.dynamo import hide_from_dynamo as hide_from_dynamo
+from aotcheck._torch2.dynamo import without_dynamo as without_dynamo
+from aotcheck._torch2.graphs import as_joint as as_joint
+from aotcheck._torch2.graphs import auto_functionalized as auto_functionalized
+from aotcheck._torch2.graphs import decomposed as decomposed
+from aotcheck._torch2.graphs import with_values as with_values
+from aotcheck._torch2.sizes import GuardOnDataDependentSymNode as GuardOnDataDependentSymNode
+from aotcheck._torch2.sizes import PythonPrinter as PythonPrinter
+from aotcheck._torch2.sizes import ShapeEnv as ShapeEnv
+from aotcheck._torch2.sizes import decided as decided
+from aotcheck._torch2.sizes import evaluated as evaluated
+from aotcheck._torch2.sizes import expression_of as expression_of
+from aotcheck._torch2.sizes import hint_of as hint_of
+from aotcheck._torch2.sizes import marks_of as marks_of
+from aotcheck._torch2.sizes import new_number as new_number
+from aotcheck._torch2.sizes import new_symbol as new_symbol
+from aotcheck._torch2.sizes import range_of as range_of
+from aotcheck._torch2.sizes import simplified as simplified
+from aotcheck._torch2.sizes import symbol_named as symbol_named
+from aotcheck._torch2.sizes import symbolic_int as symbolic_int
+from aotcheck._torch2.sizes import unbacked_int as unbacked_int
+from aotcheck._torch2.sizes import valued as valued
 
 _C = torch._C
-_restore_dispatch: Any = vars(_C)["_RestorePythonTLSSnapshot"]
 META = torch.device("meta")
 PRIM_DEVICE = torch.ops.prim.device.default
 OpOverload = torch._ops.OpOverload
-HigherOrderOperator = torch._ops.HigherOrderOperator
 disabled_torch_function: Any = _C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 
@@ -199,11 +102,8 @@ def autocast_off() -> contextlib.AbstractContextManager[Any]:
     return stack
 
 
-def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
-    """Inside a dispatch mode's handler, ops are dispatched from the top again, autograd included."""
-    guard: contextlib.AbstractContextManager[Any] = _restore_dispatch()
-    return guard
-
+as_before_dispatch: Callable[[], contextlib.AbstractContextManager[Any]] = vars(_C)["_RestorePythonTLSSnapshot"]
+"""Inside a dispatch mode's handler, ops are dispatched from the top again, autograd included."""
 
 make_subclass: Callable[..., Tensor] = functools.partial(Tensor._make_subclass, dispatch_device=True)
 """A class and a meta tensor: that tensor, as one of the class that answers for ``device_for_backend_keys``."""
@@ -290,6 +190,11 @@ storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._c
 _data: Any = vars(_C.TensorBase)["data"]
 
 
+def address_of(t: Tensor) -> int:
+    """The address of the storage on which a tensor lies."""
+    return storage_address(storage_of(t))
+
+
 def set_geometry(t: Tensor, storage: torch.UntypedStorage, offset: Any, shape: Any, stride: Any) -> Tensor:
     """``t`` lies on ``storage`` from now on; autograd is not told."""
     with torch.no_grad():
@@ -301,14 +206,8 @@ data_of: Callable[[Tensor], Tensor] = _data.__get__
 """``t.data``: the same memory with a version counter of its own."""
 
 
-def set_data(t: Tensor, data: Tensor) -> None:
-    """``t.data = data``, past a subclass that looks at what is assigned."""
-    _data.__set__(t, data)
-
-
-def is_zero_tensor(t: Tensor) -> bool:
-    """Whether ``t`` is one of autograd's zeros that have no memory."""
-    return t._is_zerotensor()
+set_data: Callable[[Tensor, Tensor], None] = _data.__set__
+"""``t.data = data``, past a subclass that looks at what is assigned."""
 
 
 # -- autograd
@@ -319,17 +218,15 @@ set_creation_meta: Callable[[Tensor, Any], None] = _C._autograd._set_creation_me
 sequence_number: Callable[[], int] = vars(_C._autograd)["_get_sequence_nr"]
 """The number that autograd gives to the next node."""
 _running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
-_base: Any = Tensor._base
 _version: Any = vars(_C.TensorBase)["_version"]
 _apply = vars(_C._FunctionBase)["apply"]
 with torch.inference_mode(False), torch.enable_grad():
     _AccumulateGrad = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 
 
-def base_of(t: Tensor) -> Tensor | None:
-    """The tensor of which autograd takes ``t`` for a view."""
-    base: Tensor | None = _base.__get__(t)
-    return base
+_base: Any = Tensor._base
+base_of: Callable[[Tensor], Tensor | None] = _base.__get__
+"""The tensor of which autograd takes another for a view."""
 
 
 def version_of(t: Tensor) -> int:
@@ -373,20 +270,10 @@ requires_grad: Callable[[Tensor], bool] = vars(_C.TensorBase)["requires_grad"]._
 _grad: Any = vars(_C.TensorBase)["grad"]
 
 
-def gradient_of(t: Tensor) -> Tensor | None:
-    """``t.grad``, past a subclass that looks who asks."""
-    found: Tensor | None = _grad.__get__(t)
-    return found
-
-
-def set_gradient(t: Tensor, gradient: Tensor | None) -> None:
-    """``t.grad = gradient``, in the same way."""
-    _grad.__set__(t, gradient)
-
-
-def has_gradient(t: Tensor) -> bool:
-    """Whether ``t`` has a ``.grad``."""
-    return gradient_of(t) is not None
+gradient_of: Callable[[Tensor], Tensor | None] = _grad.__get__
+"""``t.grad``, past a subclass that looks who asks."""
+set_gradient: Callable[[Tensor, Tensor | None], None] = _grad.__set__
+"""``t.grad = gradient``, in the same way."""
 
 
 def has_hooks(t: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["GraphFailedError", "InternalError", "NotFunctionalError", "UnsupportedError"]
+__all__ = ["GraphFailedError", "NotFunctionalError", "UnsupportedError"]
 
 
 class UnsupportedError(RuntimeError):
@@ -27,9 +27,5 @@ class GraphFailedError(Exception):
     """A compiled graph raised before it wrote anything: the original then shows the user's error."""
 
 
-class InternalError(RuntimeError):
-    """A compiled graph fails where the original function does not: a bug of aotcheck."""
-
-
-class NotFunctionalError(InternalError):
+class NotFunctionalError(RuntimeError):
     """A graph writes what it was given, or holds what is no ATen op: a bug of aotcheck, or of a pass on its graphs."""

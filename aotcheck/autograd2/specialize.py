@@ -243,7 +243,7 @@ class _Seen:
                 self._add(Made(m), analysis.tensors[m], analysis.results[how.index].node)
 
     def _add(self, end: Given | Made, t: Tensor, node: Node | None) -> None:
-        self.by_address.setdefault(_torch.storage_address(_torch.storage_of(t)), []).append((end, t, node))
+        self.by_address.setdefault(_torch.address_of(t), []).append((end, t, node))
 
     def watched(self, held: Sequence[Held], known: Mapping[Node, int]) -> dict[Given | Made, frozenset[int] | None]:
         """What backwards need as it is after the call, or eager's do, and autograd itself does not watch.
@@ -254,7 +254,7 @@ class _Seen:
         memory = {n.memory for n in known} | set(known)
         for n, node in enumerate(held):
             for t in node.kept:
-                for end, other, value in self.by_address.get(_torch.storage_address(_torch.storage_of(t)), ()):
+                for end, other, value in self.by_address.get(_torch.address_of(t), ()):
                     if value is not None and value in (memory if isinstance(end, Given) else known):
                         continue
                     before = found.get(end, frozenset())

@@ -10,7 +10,6 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of
 from aotcheck.autograd2.ir.signature import Fresh, Given, MetadataMutation, Mutation, Written
-from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput
 from aotcheck.autograd2.trace.replica import state_of
@@ -24,7 +23,7 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     """What the next trace must take into account beside ``needs``."""
     bases, gradients = needs.bases or traced.tracer.bases_wanted, needs.gradients
     gradients = gradients or traced.tracer.gradients_wanted
-    for state, positions in _storages(traced):
+    for state, positions in _storages(traced).items():
         members = [traced.inputs[k] for k in positions]
         if len(members) > 1 and (state.version or state.touched) and any(has_new_history(i) for i in members):
             bases = True
@@ -34,16 +33,16 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
             bases = True
     for i in traced.inputs:
         if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:
-            gradients = _torch.has_gradient(i.replica)
+            gradients = _torch.gradient_of(i.replica) is not None
     return replace(needs, bases=bases, gradients=gradients)
 
 
-def _storages(traced: Traced) -> list[tuple[StorageState, list[int]]]:
-    """The storages that inputs lay on at entry, each once, with the positions of these inputs."""
-    found: dict[int, tuple[StorageState, list[int]]] = {}
+def _storages(traced: Traced) -> dict[StorageState, list[int]]:
+    """The storages that inputs lay on at entry, with the positions of these inputs."""
+    found: dict[StorageState, list[int]] = {}
     for k, i in enumerate(traced.inputs):
-        found.setdefault(_torch.storage_address(i.state.storage), (i.state, []))[1].append(k)
-    return list(found.values())
+        found.setdefault(i.state, []).append(k)
+    return found
 
 
 def _is_no_grad_view(i: TracedInput) -> bool:
@@ -89,8 +88,8 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
     """Inputs whose data changed."""
     table = traced.tracer.table
     found: list[Written] = []
-    for state, members in _storages(traced):
-        if not same(term(state.storage.nbytes()), state.nbytes):
+    for state, members in _storages(traced).items():
+        if table.is_resized(state):
             table.flat(state)
         roots = [k for k in members if traced.inputs[k].node is not None]
         recorded = [k for k in roots if has_new_history(traced.inputs[k])]
@@ -127,7 +126,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
 def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutation, ...]:
     """Inputs of which something else changed than data."""
     found: list[MetadataMutation] = []
-    for state, _ in _storages(traced):
+    for state in _storages(traced):
         if state.resized:
             assert state.source is not None
             found.append(MetadataMutation(state.source, nbytes=state.nbytes))

@@ -65,7 +65,7 @@ class Results:
     made: list[How] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     _position: dict[Tensor, int] = field(default_factory=dict)
-    _roots: dict[int, tuple[Tensor | None, int]] = field(default_factory=dict)
+    _roots: dict[StorageState, tuple[Tensor | None, int]] = field(default_factory=dict)
 
     def add(self, node: Node, geometry: Geometry, tensor: Tensor | None = None, look: GraphResult = _UNSEEN) -> int:
         """One more result of the graph."""
@@ -92,7 +92,7 @@ class Results:
             self.tensors.append(t)
         return Made(known)
 
-    def _how(self, t: Tensor, plain: frozenset[int]) -> How:
+    def _how(self, t: Tensor, plain: frozenset[StorageState]) -> How:
         given = self.traced.input_of(t)
         if given is not None:
             return Given(given)
@@ -102,12 +102,11 @@ class Results:
         is_leaf = not lost and _is_new_leaf(t)
         needs = is_leaf or lost or (requires_grad(t) and not t.is_leaf)
         state = self.traced.tracer.table.state(t)
-        address = _torch.storage_address(state.storage)
-        chain, root = self._chain(t, stop_at_detach=address in plain)
+        chain, root = self._chain(t, stop_at_detach=state in plain)
         made: How
         step = state_of(t).step
         last = [] if step is None else [step]
-        apart = step is not None and _address(step.source) != _address(t)
+        apart = step is not None and _torch.address_of(step.source) != _torch.address_of(t)
         if step is not None and apart and step.source.requires_grad:
             refuse(Event.BASE, "an alias is returned that moved, or whose source did")
         if any(s.source.is_inference() and not s.how.inference for s in [*chain, *last] if s is not None):
@@ -154,8 +153,7 @@ class Results:
         self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor
     ) -> Fresh | Alias:
         table = self.traced.tracer.table
-        address = _torch.storage_address(state.storage)
-        known = self._roots.get(address)
+        known = self._roots.get(state)
         if known is None:
             look = GraphResult(
                 geometry_of(root).stride if state.version else None,
@@ -170,7 +168,7 @@ class Results:
             else:  # what it was a view of lies elsewhere now
                 whole = table.flat(state)
                 known = (None, self.add(table.read_view(whole), whole.geometry))
-            self._roots[address] = known
+            self._roots[state] = known
         first, index = known
         if not same(state.nbytes % self.results[index].geometry.dtype.itemsize, 0):
             refuse(Event.STORAGE, "a storage does not hold a whole number of elements")
@@ -200,7 +198,7 @@ class Results:
             if steps and self._is_as_given(t):
                 break
             source = step.source
-            same = _torch.storage_address(_torch.storage_of(source)) == _torch.storage_address(_torch.storage_of(t))
+            same = _torch.address_of(source) == _torch.address_of(t)
             if not same or geometry_of(source) != spelled(step.source_geometry):
                 break
             if step.op in UNSAFE_SPLITS and _torch.version_of(t) > 0:
@@ -215,28 +213,26 @@ class Results:
         """Whether it is an input on whose storage nothing was written: its history is what it was."""
         return self.traced.input_of(t) is not None and not self.traced.tracer.table.state(t).version
 
-    def _only_detached(self, tensors: Sequence[Tensor]) -> frozenset[int]:
-        """Addresses of the storages of which all these tensors come after a detach: autograd need not know the base."""
-        detached: dict[int, bool] = {}
+    def _only_detached(self, tensors: Sequence[Tensor]) -> frozenset[StorageState]:
+        """Storages of which all these tensors come after a detach: autograd need not know the base."""
+        detached: dict[StorageState, bool] = {}
         for t in tensors:
-            if type(t) is not Replica:
-                continue
-            chain, _ = self._chain(t)
-            address = _torch.storage_address(_torch.storage_of(t))
-            detached[address] = detached.get(address, True) and any(s.op in _DETACHES for s in chain)
-        return frozenset(address for address, every in detached.items() if every)
+            if type(t) is Replica:
+                chain, _ = self._chain(t)
+                state = self.traced.tracer.table.state(t)
+                detached[state] = detached.get(state, True) and any(s.op in _DETACHES for s in chain)
+        return frozenset(state for state, every in detached.items() if every)
 
     def anchor(self, state: StorageState) -> Given | Fresh:
         """A tensor that lies on a storage, whatever its geometry."""
         if state.is_input:
             assert state.source is not None
             return Given(state.source)
-        address = _torch.storage_address(state.storage)
-        if address not in self._roots:
+        if state not in self._roots:
             view = state.roots[0]
             index = self.add(self.traced.tracer.table.read_view(view), view.geometry)
-            self._roots[address] = (None, index)
-        return Fresh(self._roots[address][1])
+            self._roots[state] = (None, index)
+        return Fresh(self._roots[state][1])
 
 
 def _lost_memory(t: Tensor, state: StorageState) -> bool:
@@ -282,7 +278,3 @@ def _requires_after(root: Tensor, chain: Sequence[ViewStep]) -> bool:
     for step in chain:
         needs = needs and step.how.grad and not step.how.inference and step.op not in _DETACHES
     return needs
-
-
-def _address(t: Tensor) -> int:
-    return _torch.storage_address(_torch.storage_of(t))

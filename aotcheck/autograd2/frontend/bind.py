@@ -42,25 +42,9 @@ _HEAP_TYPE = 1 << 9  # of a class's flags: the class is not one of those that ar
 _NO_MORE_THAN_SEEN = (object, types.SimpleNamespace, types.EllipsisType)
 _LOOKED_INTO = ("torch.nn.", "torch.optim", "torch.distributions", "torch.ao")
 _UNINITIALIZED = (nn.UninitializedParameter, nn.UninitializedBuffer)
-_PASSED = frozenset(
-    {
-        "training",
-        "_parameters",
-        "_buffers",
-        "_modules",
-        "_backward_pre_hooks",
-        "_backward_hooks",
-        "_non_persistent_buffers_set",
-        "_is_full_backward_hook",
-        "_forward_hooks_with_kwargs",
-        "_forward_hooks_always_called",
-        "_forward_pre_hooks_with_kwargs",
-        "_state_dict_hooks",
-        "_state_dict_pre_hooks",
-        "_load_state_dict_pre_hooks",
-        "_load_state_dict_post_hooks",
-    }
-)
+_PASSED = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"}
+"""What each module has; of that only these hooks are called while it is traced."""
+
 _SIMPLE = (bool, type(None), str)
 
 
@@ -150,9 +134,9 @@ class Bound:
 def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
     """All that the call ``fn(*args, **kwargs)`` brings."""
     bound = Bound()
-    _Walk(bound, lambda path, _: Captured(path)).value(fn, _name_of(fn))
+    _Walk(bound, Captured).value(fn, _name_of(fn))
     bound.around = len(bound.tensors), len(bound.containers), len(bound.tables), len(bound.numbers)
-    walk = _Walk(bound, lambda path, _: Arg(path))
+    walk = _Walk(bound, Arg)
     bound.key.append(len(args))
     for k, a in enumerate(args):
         kind: Any = type(a)
@@ -172,7 +156,7 @@ def _name_of(fn: Any) -> str:
 class _Walk:
     """Walks values; ``describe`` says what a tensor found outside of modules is."""
 
-    def __init__(self, bound: Bound, describe: Callable[[str, Any], Descriptor]) -> None:
+    def __init__(self, bound: Bound, describe: Callable[[str], Descriptor]) -> None:
         self.bound = bound
         self.describe = describe
 
@@ -201,7 +185,7 @@ class _Walk:
 
     def state(self, x: Tensor, path: str) -> None:
         """A tensor."""
-        self.bound.tensor(x, self.describe(path, x))
+        self.bound.tensor(x, self.describe(path))
 
     def plain(self, x: Any, path: str) -> None:
         """A plain value: calls with another are of another kind."""
@@ -266,7 +250,7 @@ class _Walk:
         bound.key.append((type(x), len(x)))
         for k, v in list(dict.items(x)):
             if isinstance(k, Tensor):
-                bound.tensor(k, self.describe(f"a key of {path}", k))
+                bound.tensor(k, self.describe(f"a key of {path}"))
             else:
                 bound.key.append(k if isinstance(k, PLAIN) else Itself(k))
             self.item(v, f"{path}[{k!r}]" if not isinstance(k, Tensor) else f"{path}[...]", (table, k))
@@ -289,7 +273,7 @@ class _Walk:
                     bound.key.append(None)
                 else:
                     bound.tensor(t, kind(prefix + name))
-        walk = _Walk(bound, lambda p, _: Buffer(p))
+        walk = _Walk(bound, Buffer)
         for name, v in attributes.items():
             if name not in _PASSED:
                 bound.key.append(name)

@@ -82,7 +82,7 @@ def words_of(bound: Bound, gradients: bool) -> list[str]:
         leaf = () if t.is_leaf else ("with a grad_fn",)
         marks = [*(["requires grad"] if t.requires_grad else []), *leaf, *(["inference"] if t.is_inference() else [])]
         said = ", ".join([f"{type(t).__name__} {geometry_of(t)} on {t.device}", *marks])
-        owner = first.setdefault(_torch.storage_address(t.untyped_storage()), name)
+        owner = first.setdefault(_torch.address_of(t), name)
         base = _torch.base_of(t)
         said += f", on the storage of {owner}" if owner != name else ""
         said += "" if base is None else f", a view of {names.get(base, 'a tensor that is no input')}"

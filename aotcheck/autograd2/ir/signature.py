@@ -36,7 +36,6 @@ __all__ = [
     "Param",
     "Signature",
     "Step",
-    "Storage",
     "Written",
 ]
 
@@ -101,17 +100,7 @@ class BaseOf:
         return f"the base of {self.of}"
 
 
-@dataclass(frozen=True)
-class Storage:
-    """The whole storage of an input in one dimension."""
-
-    of: Descriptor
-
-    def __str__(self) -> str:
-        return f"the storage of {self.of}"
-
-
-Descriptor = Arg | Param | Buffer | Captured | GradOf | BaseOf | Storage
+Descriptor = Arg | Param | Buffer | Captured | GradOf | BaseOf
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ __all__ = [
     "Structure",
     "TreeOf",
     "build",
-    "leaves_of",
     "take_apart",
 ]
 
@@ -231,20 +230,4 @@ def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], size
                 object.__setattr__(x, name, build(item, made, looked, sizes))
             return x
         case TreeOf(spec, items):
-            return _torch.pytree.tree_unflatten([build(item, made, looked, sizes) for item in items], spec)
-
-
-def leaves_of(structure: Structure) -> list[int]:
-    """The positions of its tensors, in order."""
-    match structure:
-        case Leaf(index):
-            return [index]
-        case DictOf(keys=keys, items=items):
-            return [index for item in (*keys, *items) for index in leaves_of(item)]
-        case ObjectOf(items=items, content=content):
-            every = items if content is None else (content, *items)
-            return [index for item in every for index in leaves_of(item)]
-        case ListOf(items=items) | TreeOf(items=items):
-            return [index for item in items for index in leaves_of(item)]
-        case _:
-            return []
+            return spec.unflatten([build(item, made, looked, sizes) for item in items])

@@ -106,19 +106,12 @@ def set_item(table: Any, key: Any, value: Any) -> None:
 
 def unchanged(table: Any, content: Any) -> bool:
     """Whether a table holds the objects that it held, in the same order."""
-    kind = type(table)
-    if kind is types.CellType:
-        return _cell(table) is content
-    if kind is Globals:
-        return all(table.owner.get(name) is v for name, v in content.items())
-    if kind is Attributes:
-        return all(_attribute(table.owner, name) is content.get(name, GONE) for name in table.names)
-    if len(table) != len(content):
-        return False
-    if issubclass(kind, dict):
-        pairs = zip(dict.items(table), content.items(), strict=True)
-        return all(k is m and v is w for (k, v), (m, w) in pairs)
-    return all(a is b for a, b in zip(table, content, strict=True))
+    now = content_of(table)
+    if type(table) is types.CellType or len(now) != len(content):
+        return now is content
+    if type(now) is dict:
+        return all(k is m and v is w for (k, v), (m, w) in zip(now.items(), content.items(), strict=True))
+    return all(a is b for a, b in zip(now, content, strict=True))
 
 
 def _cell(table: types.CellType) -> Any:

@@ -80,7 +80,7 @@ def _apart(inputs: Sequence[Any], results: Sequence[Any], own: Sequence[int]) ->
 
 
 def _address(a: Any) -> int | None:
-    return _torch.storage_address(_torch.storage_of(a)) if isinstance(a, Tensor) and a.numel() else None
+    return _torch.address_of(a) if isinstance(a, Tensor) and a.numel() else None
 
 
 def forward_module(graph: ForwardGraph, *, differentiable: bool = True) -> tuple[fx.GraphModule, list[Node | str]]:

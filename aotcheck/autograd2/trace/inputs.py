@@ -80,9 +80,7 @@ def _admit(t: Tensor, descriptor: Descriptor) -> None:
     if type(t) not in _PLAIN_TYPES and not isinstance(t, torch.nn.Buffer):
         refuse(Event.WRAPPER, f"{descriptor} is a {type(t).__name__}")
     base = _torch.base_of(t)
-    if base is not None and _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(
-        _torch.storage_of(t)
-    ):
+    if base is not None and _torch.address_of(base) != _torch.address_of(t):
         refuse(Event.BASE, f"{descriptor}")
     if t.layout is not torch.strided or t.is_quantized or t.is_nested:
         refuse(Event.LAYOUT, f"{descriptor} is {t.layout}")
@@ -99,7 +97,7 @@ class _Maker:
         self.members: dict[int, list[tuple[int, Tensor]]] = {}
         for k, (_, t) in enumerate(tensors):
             if t.layout is torch.strided:
-                self.members.setdefault(_torch.storage_address(_torch.storage_of(t)), []).append((k, t))
+                self.members.setdefault(_torch.address_of(t), []).append((k, t))
         self.storages: dict[int, torch.UntypedStorage] = {}
 
     def plain(self, real: Tensor) -> Replica:
@@ -116,7 +114,7 @@ class _Maker:
         symbols = self.tracer.symbols
         if symbols is None:
             return None
-        address = _torch.storage_address(_torch.storage_of(real))
+        address = _torch.address_of(real)
         members = self.members.get(address, [])
         if position < 0 or not any(symbols.varies(k) for k, _ in members):
             symbols.fixed(position, real)

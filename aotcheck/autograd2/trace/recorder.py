@@ -17,7 +17,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, check_dtypes, without_meta_kernel
+from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -131,7 +131,6 @@ class Recorder:
         except TypeError:  # something among the arguments has no hash
             return self.run(func, args, kwargs)
         if known is None:
-            check_dtypes(func, args, kwargs)
             out = self.run(func, args, kwargs)
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
@@ -153,9 +152,9 @@ class Recorder:
             return None
         if not _is_strided(first):
             refuse(Event.SPARSE, str(first.layout))
-        address = _torch.storage_address(_torch.storage_of(first))
+        address = _torch.address_of(first)
         for a in args:
-            if isinstance(a, Tensor) and _torch.storage_address(_torch.storage_of(a)) == address:
+            if isinstance(a, Tensor) and _torch.address_of(a) == address:
                 return a
         return None
 
@@ -231,7 +230,7 @@ class Recorder:
             with _torch.meta_kernels():
                 if self.symbols is None:
                     return func(*args, **kwargs)
-                with _torch.python_dispatcher():
+                with _torch.enable_python_dispatcher():
                     return func(*args, **kwargs)
         except NotImplementedError as error:
             self.inside = False
@@ -329,7 +328,7 @@ class Recorder:
         if not _is_strided(out):
             refuse(Event.SPARSE, str(out.layout))
         made = out if type(out) is Replica else make_replica(out, device, self)
-        if _torch.storage_address(_torch.storage_of(made)) in self.table.states:
+        if _torch.address_of(made) in self.table.states:
             refuse(Event.ALIAS, str(node.op))
         self.table.hold(made, node)
         return made
@@ -389,7 +388,7 @@ def _is_strided(t: Tensor) -> bool:
 
 
 def _same_memory(a: Tensor, b: Tensor) -> bool:
-    same = _torch.storage_address(_torch.storage_of(a)) == _torch.storage_address(_torch.storage_of(b))
+    same = _torch.address_of(a) == _torch.address_of(b)
     return same and geometry_of(a) == geometry_of(b)
 
 

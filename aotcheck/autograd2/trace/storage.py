@@ -90,13 +90,18 @@ class StorageTable:
             state.views[geometry] = view
         return view
 
+    def is_resized(self, state: StorageState) -> bool:
+        """Whether the size of a storage has been changed, which no op tells, since this was last noted."""
+        self._spell()
+        return not same(term(state.storage.nbytes()), state.nbytes)
+
     # -- the flat value
 
     def flat(self, state: StorageState) -> View:
         """The flat view, made when it is first needed, and resized after the storage was."""
         if state.flat is None:
             self._make_flat(state)
-        if not same(term(state.storage.nbytes()), state.nbytes):
+        if self.is_resized(state):
             self._resize(state)
         assert state.flat is not None
         return state.flat
@@ -162,7 +167,7 @@ class StorageTable:
         if state.flat is None and len(state.roots) == 1:
             root = state.roots[0]  # as of most tensors
             current = root.version == state.version and root.geometry == geometry
-            if current and same(term(state.storage.nbytes()), state.nbytes):
+            if current and not self.is_resized(state):
                 assert root.value is not None
                 return root.value
         return self.read_view(self.view_at(state, geometry))
@@ -170,7 +175,7 @@ class StorageTable:
     def read_view(self, view: View) -> Node:
         """The value of ``view`` now; writes that it does not share memory with are not carried to the root for it."""
         state = view.state
-        if not same(term(state.storage.nbytes()), state.nbytes):
+        if self.is_resized(state):
             self.flat(state)
         if view.version == state.version:
             assert view.value is not None

@@ -136,7 +136,7 @@ class Symbols:
     @property
     def learnt(self) -> int:
         """How often something was learnt of a symbol. Terms made before may be spelled otherwise since."""
-        return _torch.learnt(self.env)
+        return len(self.env.replacements)
 
     def spelled(self, x: Any) -> Any:
         """A term, or a geometry, as it is spelled by now."""
@@ -174,7 +174,7 @@ class Symbols:
             found.append(f"-{_LARGEST} < {name} < {_LARGEST}" if least is None else f"{name} >= {least}")
             if high is not None:
                 found.append(f"{name} <= {high}")
-        found += [text(g) for g in _torch.guards_of(self.env)]
+        found += [text(g.expr) for g in self.env.guards]
         return list(dict.fromkeys(found))
 
     def fits(self) -> tuple[Any, str]:
