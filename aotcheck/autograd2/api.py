@@ -17,9 +17,10 @@ from aotcheck.autograd2.config import OnUnsupported, config, count
 from aotcheck.autograd2.errors import GraphFailedError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
-from aotcheck.autograd2.frontend.key import Key, key_of
+from aotcheck.autograd2.frontend.key import Key, key_of, words_of
 from aotcheck.autograd2.frontend.varying import Met
 from aotcheck.autograd2.ir.number import Dynamic
+from aotcheck.autograd2.logs import log
 from aotcheck.autograd2.partition.users import PartitionFunction, default_partition
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
 from aotcheck.autograd2.specialize import Specialization, specialize
@@ -64,6 +65,7 @@ class Compiled:
         self.fast: list[Fast] = []
         self.built: weakref.WeakKeyDictionary[Specialization, int] = weakref.WeakKeyDictionary()
         self.warned: set[str] = set()
+        self.words: list[str] = []
 
     def __getstate__(self) -> tuple[Any, ...]:
         """For copies and pickles, which have specializations of their own."""
@@ -75,31 +77,34 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function does with these arguments."""
+        raised: str | None
         try:
             for fast in self.fast:
                 if (result := fast(args, kwargs)) is not MISS:
                     return result
             return self._call(args, kwargs)
+        except UserError:
+            raised = ""
         except GraphFailedError as error:
-            return self._original(args, kwargs, error.__cause__)
+            raised = f"{type(error.__cause__).__name__}: {error.__cause__}"
         except UnsupportedError as error:
             if config().on_unsupported is not OnUnsupported.EAGER:
                 raise
             count("refused", error.reason)
-            return self.fn(*args, **kwargs)
+            self._warn(f"a function runs eagerly, as it is refused: {error}", 4)
+            raised = None
+        # The handlers are left first: an error of the function's has no context but its own.
+        return self.fn(*args, **kwargs) if raised is None else self._original(args, kwargs, raised)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if foreign := _torch.foreign_state():
             if foreign == "saved-tensor hooks":
                 refuse(Event.FOREIGN, foreign)
             return self._inline(foreign, args, kwargs)
-        try:
-            bound = self.bind(args, kwargs, self.gradients)
-            if bound.uninitialized:
-                return self._inline("parameters that are not initialized", args, kwargs)
-            found, bound = self.specialized(args, kwargs, bound)
-        except UserError as error:
-            return self._original(args, kwargs, error)
+        bound = self.bind(args, kwargs, self.gradients)
+        if bound.uninitialized:
+            return self._inline("parameters that are not initialized", args, kwargs)
+        found, bound = self.specialized(args, kwargs, bound)
         self._build(found, bound, args, kwargs)
         return found.run(bound)
 
@@ -173,6 +178,7 @@ class Compiled:
         bound = self.bind(args, kwargs, self.gradients)
         kind, _ = key = key_of(bound, self.gradients)
         self._dynamic(bound, key)
+        self._log(made, bound)
         if made.fits is None:
             self.known[key] = made
         else:
@@ -183,25 +189,37 @@ class Compiled:
                 del kept[next(iter(kept))]
         return made, bound
 
+    def _log(self, made: Specialization, bound: Bound) -> None:
+        words = words_of(bound, self.gradients)
+        log("guards", lambda: "\n".join([*words, *made.guards]))
+        differs = [f"- {line}" for line in self.words if line not in words]
+        differs += [f"+ {line}" for line in words if line not in self.words]
+        if self.words:
+            log("recompiles", lambda: "\n".join(differs))
+        self.words = words
+
     def _dynamic(self, bound: Bound, key: Key) -> Dynamic:
         """Which numbers are symbols in the next specialization."""
         return frozenset() if self.dynamic is False else self.met.dynamic(bound, key, every=bool(self.dynamic))
 
-    def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException | None) -> Any:
-        """What the original does on the real inputs, as the function raised while it was traced, or its graph did."""
-        in_trace = isinstance(error, UserError)
+    def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], raised: str) -> Any:
+        """What the original does on the real inputs, as its graph raised this, or, if it is empty, its trace did."""
         try:
             result = self.fn(*args, **kwargs)
         except Exception:
-            if in_trace:
+            if not raised:
                 count("eager_after_user_error")
             raise
-        count("refused", (Event.KERNEL if in_trace else Event.GRAPH).value[0])
-        said = f"{type(error).__name__}: {error}"
-        if not in_trace and said not in self.warned:
-            self.warned.add(said)
-            warnings.warn(f"a graph raised {said}; the function, which raises nothing, ran in its place", stacklevel=4)
+        count("refused", (Event.GRAPH if raised else Event.KERNEL).value[0])
+        if raised:
+            self._warn(f"a graph raised {raised}; the function, which raises nothing, ran in its place", 5)
         return result
+
+    def _warn(self, said: str, level: int) -> None:
+        """Say this once, of the line that called, so many frames away."""
+        if said not in self.warned:
+            self.warned.add(said)
+            warnings.warn(said, RuntimeWarning, stacklevel=level)
 
 
 def aot_function(

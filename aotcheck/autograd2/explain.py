@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import linecache
-import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import fx, nn
+from torch import nn
 
 from aotcheck.autograd2.api import Compiled
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.key import words_of
 from aotcheck.autograd2.ir.signature import Signature
 from aotcheck.autograd2.ir.tables import Attributes, Globals
+from aotcheck.autograd2.logs import python_of
 from aotcheck.autograd2.runtime.compile import backward_module, forward_module
 from aotcheck.autograd2.trace.run import UserError
 
@@ -76,33 +75,10 @@ def explain(compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     sizes = "of fixed sizes" if made.fits is None else "with sizes that are symbols"
     key = [*words_of(bound, owner.gradients), *made.guards]
     part = made.partition
-    backwards = tuple(_python(backward_module(b)[0], "backward") for b in part.backwards)
-    forward = _python(forward_module(part.forward)[0], "forward")
+    backwards = tuple(python_of(backward_module(b)[0], "backward") for b in part.backwards)
+    forward = python_of(forward_module(part.forward)[0], "forward")
     said = f"specialization {position + 1} of {len(every)}, {sizes}"
     return Explanation(said, tuple(key), tuple(_signature(made.signature, bound)), forward, backwards, made.source)
-
-
-def _python(module: fx.GraphModule, name: str) -> str:
-    """The graph as a function of its inputs and of ``self``, which has its constants."""
-    where = {n.name: n.meta.get("stack_trace", "") for n in module.graph.nodes}
-    lines, last = [], ""
-    for line in module.graph.python_code("self").src.strip().splitlines():
-        line = re.sub(r";(  \w+ =)*  ?(\w+ = )+None$", "", line)
-        said = where.get(line.split("=")[0].split(":")[0].strip(), "")
-        if said and said != last:
-            lines.append(f"    # {_of_user(said)}")
-            last = said
-        lines.append(line.replace("def forward(", f"def {name}(").rstrip())
-    return "\n".join(line for line in lines if line) + "\n"
-
-
-def _of_user(said: str) -> str:
-    found = re.search(r'File "(.*)", line (\d+), in (.*)', said)
-    if found is None:
-        return said.strip()
-    file, line, function = found.groups()
-    code = linecache.getline(file, int(line)).strip()
-    return f"{file.rpartition('/')[2]}:{line} in {function}" + (f": {code}" if code else "")
 
 
 def _signature(signature: Signature, bound: Bound) -> list[str]:

@@ -22,8 +22,9 @@ from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, S
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
 from aotcheck.autograd2.joint.memory import Memory, check_counters, memory_after
 from aotcheck.autograd2.joint.regions import Held, Region, regions
+from aotcheck.autograd2.logs import log, python_of
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
-from aotcheck.autograd2.partition.users import saved_by
+from aotcheck.autograd2.partition.users import joint_module, saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, taken_symbols
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
 from aotcheck.autograd2.runtime.first_run import run_once, unused
@@ -153,6 +154,7 @@ def _partition(
     written |= {i.node for i in traced.inputs if i.state in states and i.node is not None}
     given = traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written
     whole = partition(*given, after=[x.node for x in left])
+    log("joint", lambda: python_of(joint_module(traced.tracer.graph, whole)[0], "joint"))
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
         return whole
     return partition(*given, keep=saved_by(compilers.partition, traced.tracer.graph, whole))

@@ -9,14 +9,31 @@ import torch
 from torch import fx
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.fx import examples, graph_module
+from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Graph, Node, getitem
 from aotcheck.autograd2.partition.default import Partition
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["PartitionFunction", "default_partition", "saved_by"]
+__all__ = ["PartitionFunction", "default_partition", "joint_module", "saved_by"]
 
 PartitionFunction = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+
+
+def joint_module(graph: Graph, whole: Partition) -> tuple[fx.GraphModule, list[Node], list[Node]]:
+    """The joint graph that ``whole`` cut, as one module from primals and tangents to results and then gradients.
+
+    Returns:
+        The module, what it takes, and its other nodes, in order.
+    """
+    forward, backwards = whole.forward, [b.backward for b in whole.backwards]
+    tangents, gradients = [t for b in backwards for t in b.tangents], [g for b in backwards for g in b.gradients]
+    behind = {n for b in whole.backwards for n in b.nodes} - set(forward.nodes)
+    nodes = [*forward.nodes, *(n for n in graph.nodes if n in behind)]
+    named: list[tuple[str, Any]] = [(f"primals_{k + 1}", n) for k, n in enumerate(forward.inputs)]
+    named += [(f"tangents_{k + 1}", n) for k, n in enumerate(tangents)]
+    named += [(symbol, symbol) for symbol in symbols_of(nodes) if symbol not in forward.defined]
+    module = graph_module(named, nodes, (*forward.results, *gradients), "aotcheck_joint", forward.defined)
+    return module, [n for _, n in named], nodes
 
 
 def saved_by(function: PartitionFunction, graph: Graph, whole: Partition) -> list[Node]:
@@ -25,19 +42,14 @@ def saved_by(function: PartitionFunction, graph: Graph, whole: Partition) -> lis
     Raises:
         UnsupportedError: it saves what it made itself.
     """
-    forward, backwards = whole.forward, [b.backward for b in whole.backwards]
-    tangents, gradients = [t for b in backwards for t in b.tangents], [g for b in backwards for g in b.gradients]
-    inputs, primals = [*forward.inputs, *tangents], len(forward.inputs)
-    behind = {n for b in whole.backwards for n in b.nodes} - set(forward.nodes)
-    nodes = [*forward.nodes, *(n for n in graph.nodes if n in behind)]
-    lists = {"primals": primals, "tangents": len(tangents)}
-    names = [f"{name}_{k + 1}" for name, count in lists.items() for k in range(count)]
-    outputs, fakes = (*forward.results, *gradients), examples(inputs)
-    module = graph_module(list(zip(names, inputs, strict=True)), nodes, outputs, "aotcheck_joint")
+    if whole.forward.defined:
+        refuse(Event.PARTITION, "data decide sizes")
+    module, inputs, nodes = joint_module(graph, whole)
+    fakes, primals, results = examples(inputs), len(whole.forward.inputs), len(whole.forward.results)
     known = dict(zip((n.name for n in module.graph.nodes), [*inputs, *nodes], strict=False))
-    joint, given = _torch.as_joint(module, fakes, lists), (fakes[:primals], fakes[primals:])
-    first, _ = function(joint, given, num_fwd_outputs=len(forward.results))
-    saved = [known.get(n.name) for n in _outputs(first)[len(forward.results) :]]
+    joint = _torch.as_joint(module, fakes, {"primals": primals, "tangents": len(inputs) - primals})
+    first, _ = function(joint, (fakes[:primals], fakes[primals:]), num_fwd_outputs=results)
+    saved = [known.get(n.name) for n in _outputs(first)[results:]]
     if None in saved:
         refuse(Event.PARTITION, "it saves what is not in the joint graph that it was given")
     return [n for n in saved if n is not None]

@@ -13,6 +13,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import config
 from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
 from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.logs import log, python_of
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
 from aotcheck.autograd2.partition.users import PartitionFunction
 from aotcheck.autograd2.runtime.code import function_of
@@ -57,6 +58,7 @@ def compile_forward(
 ) -> Callable[..., Any]:
     """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
     compiler, table = compilers.forward if differentiable else compilers.inference, compilers.decompositions
+    log("forward", lambda: python_of(forward_module(graph, differentiable=differentiable)[0], "forward"))
     if compiler is nop and not table:
         _check(forward_module, graph)
         results = (*graph.results, *graph.saved)
@@ -102,6 +104,7 @@ def taken_symbols(graph: ForwardGraph) -> list[str]:
 def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None) -> Callable[..., Any]:
     """What computes gradients, taking saved tensors, then symbols, then tangents."""
     compiler, table = compilers.backward, compilers.decompositions
+    log("backward", lambda: python_of(backward_module(graph)[0], "backward"))
     if compiler is nop and not table:
         _check(backward_module, graph)
         return function_of(_backward_inputs(graph), graph.nodes, graph.backward.gradients, {})

@@ -1,11 +1,14 @@
 """What ``explain`` says of a call, held against what eager does with the function."""
 
+import dataclasses
 import inspect
+import logging
 
 import pytest
 import torch
 
 from aotcheck.autograd2 import UnsupportedError, aot_function, aot_module, counters, explain
+from aotcheck.autograd2.logs import STAGES
 from aotcheck.autograd2.runtime.compile import nop
 
 
@@ -211,3 +214,15 @@ def test_what_cannot_be_explained_raises_as_the_call_would():
         explain(aot_function(lambda x: bool(x.sum() > 0)), torch.ones(2))
     with pytest.raises(ZeroDivisionError):
         explain(aot_function(lambda x: x * (1 // 0)), torch.ones(2))
+
+
+def test_logs_show_the_stages_that_are_asked_for_and_change_nothing(caplog):
+    compiled, before = aot_function(lambda x, w: (x * w).sum()), counters()
+    w = leaf(3)
+    for stage in STAGES:
+        caplog.set_level(logging.INFO, f"aotcheck.{stage}")
+    for n in (2, 4, 5):
+        compiled(torch.ones(n, 3), w).backward()
+    assert counters() == dataclasses.replace(before, compiled=before.compiled + 2)
+    assert {r.name.removeprefix("aotcheck.") for r in caplog.records} == set(STAGES)
+    assert "+ args[0]: Tensor float32[4, 3] on cpu" in caplog.text
