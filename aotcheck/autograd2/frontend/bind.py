@@ -79,6 +79,7 @@ class Bound:
         tables: dicts, lists and cells that hold what was found, in order: what the function may assign.
         key: what must be equal for a call to be of the same kind: types, structure, plain values.
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
+        values: plain values, numbers too, with the path of each, for messages.
         generators: those that ops may be given.
         uninitialized: whether a parameter of a lazy module has no shape yet.
         refused: what cannot be looked into, by the name of the event, and where it is.
@@ -93,6 +94,7 @@ class Bound:
     seen: dict[int, int] = field(default_factory=dict, init=False)
     names: list[str] = field(default_factory=list, init=False)
     numbers: dict[Spot, Any] = field(default_factory=dict)
+    values: list[tuple[str, Any]] = field(default_factory=list, init=False)
     generators: list[torch.Generator] = field(default_factory=list, init=False)
     uninitialized: bool = field(default=False, init=False)
     refused: list[tuple[str, str]] = field(default_factory=list, init=False)
@@ -176,6 +178,7 @@ class _Walk:
         if kind is int or (kind is float and x == x and repr(x) != "-0.0"):
             bound.key.append(kind)
             bound.numbers[spot] = x
+            bound.values.append((path, x))
         elif kind is tuple:
             bound.key.append((kind, len(x)))
             for k, v in enumerate(x):
@@ -191,6 +194,7 @@ class _Walk:
         """A plain value: calls with another are of another kind."""
         number = isinstance(x, (float, complex)) and not (x and x == x)  # -0.0 is not 0.0, and nan is nan
         self.bound.key.append((type(x), repr(x) if number else x))
+        self.bound.values.append((path, x))
 
     def symbolic(self, x: Any, path: str) -> None:
         """A size of the caller's."""
@@ -279,6 +283,7 @@ class _Walk:
                 bound.key.append(name)
                 if type(v) in _SIMPLE:
                     bound.key.append((type(v), v))
+                    bound.values.append((prefix + name, v))
                 else:
                     walk.item(v, prefix + name, (own, name))
         for name, m in attributes["_modules"].items():

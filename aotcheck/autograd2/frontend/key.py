@@ -87,7 +87,5 @@ def words_of(bound: Bound, gradients: bool) -> list[str]:
         said += f", on the storage of {owner}" if owner != name else ""
         said += "" if base is None else f", a view of {names.get(base, 'a tensor that is no input')}"
         lines.append(f"{name}: {said}")
-    plain = [repr(x) for x in bound.numbers.values()]
-    plain += [repr(x[1]) for x in bound.key if type(x) is tuple and len(x) == 2 and type(x[1]) is x[0]]
-    lines += [f"values: {', '.join(plain)}"] if plain else []
+    lines += [f"{path} = {x!r}" for path, x in bound.values]
     return [*lines, *(["the .grad of leaves are inputs"] if gradients else [])]
