@@ -36,6 +36,7 @@ from aotcheck._torch2.dynamo import hide_from_dynamo as hide_from_dynamo
 from aotcheck._torch2.dynamo import without_dynamo as without_dynamo
 from aotcheck._torch2.graphs import as_joint as as_joint
 from aotcheck._torch2.graphs import auto_functionalized as auto_functionalized
+from aotcheck._torch2.graphs import can_auto_functionalize as can_auto_functionalize
 from aotcheck._torch2.graphs import decomposed as decomposed
 from aotcheck._torch2.graphs import with_values as with_values
 from aotcheck._torch2.sizes import GuardOnDataDependentSymNode as GuardOnDataDependentSymNode
@@ -158,6 +159,21 @@ def run_composite(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if _C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
         return op._op_dk(key, *args, **kwargs)
     return op.decompose(*args, **kwargs)
+
+
+@functools.cache
+def kernel_in_python(op: Any) -> Any:
+    """Calls the kernel in Python of a user's op that has none for autograd, which records what that calls; or None.
+
+    As of a backend that has no kernel of its own the CPU's is taken.
+    """
+    if op.namespace in ("aten", "prims") or _C._dispatch_has_kernel_for_dispatch_key(op.name(), "AutogradCPU"):
+        return None
+    name = op.name().replace("::", "/")
+    for key in ("CompositeExplicitAutograd", "CPU"):
+        if f"{name}/{key}" in torch.library._impls:
+            return functools.partial(op.redispatch, _C.DispatchKeySet(getattr(_C.DispatchKey, key)))
+    return None
 
 
 def generator_address(generator: torch.Generator) -> int:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import fx
-from torch._higher_order_ops.auto_functionalize import auto_functionalized
+from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.traceback import preserve_node_meta
 
-__all__ = ["as_joint", "auto_functionalized", "decomposed", "with_values"]
+__all__ = ["as_joint", "auto_functionalized", "can_auto_functionalize", "decomposed", "with_values"]
 
 
 def decomposed(module: fx.GraphModule, fakes: Sequence[Any], table: Any) -> fx.GraphModule:

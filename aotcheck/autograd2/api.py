@@ -88,9 +88,9 @@ class Compiled:
         except GraphFailedError as error:
             raised = f"{type(error.__cause__).__name__}: {error.__cause__}"
         except UnsupportedError as error:
+            count("refused", error.reason)
             if config().on_unsupported is not OnUnsupported.EAGER:
                 raise
-            count("refused", error.reason)
             self._warn(f"a function runs eagerly, as it is refused: {error}", 4)
             raised = None
         # The handlers are left first: an error of the function's has no context but its own.

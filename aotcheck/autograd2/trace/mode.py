@@ -51,6 +51,10 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if _torch.is_composite(func) and info.kind is not Kind.BATCH_NORM:
             with _torch.as_before_dispatch(), self:
                 return _torch.run_composite(func, args, kwargs)
+        kernel = _torch.kernel_in_python(func)
+        if kernel is not None and any(t.requires_grad for t in writes.tensors_in([*args, *kwargs.values()])):
+            with _torch.as_before_dispatch(), self:
+                return kernel(*args, **kwargs)
         match info.kind:
             case Kind.PURE:
                 if func is aten.index.Tensor and any(map(data.is_mask, args[1])):

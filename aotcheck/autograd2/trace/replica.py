@@ -251,43 +251,19 @@ class Replica(Tensor):
             refuse(Event.HOOK, "retain_grad")
         super().retain_grad()
 
-    def tolist(self) -> NoReturn:
-        """Refused: there is no data."""
-        refuse(Event.DATA, "tolist")
 
-    def numpy(self, *, force: bool = False) -> NoReturn:
-        """Refused: there is no data."""
-        refuse(Event.DATA, "numpy")
+def _refused(what: str) -> Any:
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        refuse(Event.DATA, what)
 
-    def __array__(self, dtype: Any = None) -> NoReturn:
-        refuse(Event.DATA, "numpy")
+    return refused
 
-    def apply_(self, callable: Any) -> NoReturn:
-        """Refused: there are no elements to call it with."""
-        refuse(Event.DATA, "apply_")
 
-    def map_(self, tensor: Tensor, callable: Any) -> NoReturn:
-        """Refused: there are no elements to call it with."""
-        refuse(Event.DATA, "map_")
-
-    def data_ptr(self) -> NoReturn:
-        """Refused: there is no memory."""
-        refuse(Event.DATA, "data_ptr")
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        refuse(Event.DATA, "a tensor is copied or pickled by Python")
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        refuse(Event.DATA, "a tensor is copied by copy.deepcopy")
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
-        return f"Replica({tuple(self.shape)}, {self.dtype}, {self.aot.device})"
-
-    def __str__(self) -> str:
-        refuse(Event.DATA, "the text of a tensor")
-
-    def __format__(self, spec: str) -> str:
-        refuse(Event.DATA, "the text of a tensor")
+_NEED_DATA = {name: name for name in ("tolist", "numpy", "apply_", "map_", "map2_", "data_ptr")}
+_NEED_DATA |= dict.fromkeys(("__repr__", "__str__", "__format__"), "the text of a tensor")
+_NEED_DATA |= dict.fromkeys(("__reduce_ex__", "__deepcopy__", "__array__"), "a tensor is copied or pickled by Python")
+for _name, _what in _NEED_DATA.items():
+    setattr(Replica, _name, _refused(_what))
 
 
 class Disarmed(Replica):

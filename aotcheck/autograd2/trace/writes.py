@@ -223,12 +223,12 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     Ops of torch's have a variant that does so, as fused optimizers do. Those of users' are run on copies.
     """
     functional = _variant_with_results(func) if func.namespace == "aten" else _torch.auto_functionalized
-    if functional is None:
+    if functional is None or (func.namespace != "aten" and not _torch.can_auto_functionalize(func)):
         refuse(Event.UNKNOWN_WRITE, str(func))
     names = [a.name for a in _torch.schema_of(func).arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
-    every, targets = [_tensors_in(list(x.values())) for x in (given, written)]
+    every, targets = [tensors_in(list(x.values())) for x in (given, written)]
     addresses = [_torch.address_of(t) for t in every]
     if any(addresses.count(_torch.address_of(t)) > 1 for t in targets):
         refuse(Event.OVERLAP, f"tensors given to {func} share memory")
@@ -253,7 +253,7 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     alone = functional is not _torch.auto_functionalized and len(_torch.schema_of(functional).returns) == 1
     for k, w in enumerate(written.values(), len(results)):
         item = node if alone else tracer.graph.call(getitem, (node, k))
-        for j, t in enumerate(_tensors_in(w)):
+        for j, t in enumerate(tensors_in(w)):
             value = item if t is w else tracer.graph.call(getitem, (item, j))
             value.device = state_of(t).device
             _write(tracer, t, value, geometry_of(t))
@@ -262,9 +262,10 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     return type(out)(results) if several else results[0] if results else None
 
 
-def _tensors_in(x: Any) -> list[Tensor]:
+def tensors_in(x: Any) -> list[Tensor]:
+    """The tensors among arguments, those in lists too."""
     if type(x) in (list, tuple):
-        return [t for y in x for t in _tensors_in(y)]
+        return [t for y in x for t in tensors_in(y)]
     return [x] if isinstance(x, Tensor) else []
 
 
