@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from torch import fx, nn
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.config import OnUnsupported, config, count
+from aotcheck.autograd2.config import OnUnsupported, compiling, config, count, prune
 from aotcheck.autograd2.errors import GraphFailedError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
@@ -39,7 +38,6 @@ __all__ = [
     "make_boxed_func",
 ]
 
-_lock = threading.RLock()
 _MOST_FAST = 4
 _MOST_BUILT = 4
 Fast = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -134,7 +132,7 @@ class Compiled:
         found = self._known(bound)
         if found is not None:
             return found, bound
-        with _lock:
+        with compiling:
             return self._compile(args, kwargs)
 
     def specializations(self) -> list[Specialization]:
@@ -185,8 +183,7 @@ class Compiled:
             self.symbolic.setdefault(kind, []).insert(0, made)
             del self.symbolic[kind][config().cache_size :]
         for kept in (self.known, self.symbolic):
-            while len(kept) > config().cache_size:
-                del kept[next(iter(kept))]
+            prune(kept)
         return made, bound
 
     def _log(self, made: Specialization, bound: Bound) -> None:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["Config", "Counters", "OnUnsupported", "config", "count", "counters", "patch_config"]
+__all__ = ["Config", "Counters", "OnUnsupported", "compiling", "config", "count", "counters", "patch_config", "prune"]
 
 
 class OnUnsupported(enum.Enum):
@@ -65,6 +65,16 @@ def patch_config(**changes: Any) -> Iterator[Config]:
         _current.reset(token)
 
 
+compiling = threading.RLock()
+"""Held while something is traced or compiled."""
+
+
+def prune(kept: dict[Any, Any]) -> None:
+    """Keep no more entries than ``cache_size``."""
+    while len(kept) > config().cache_size:
+        del kept[next(iter(kept))]
+
+
 @dataclasses.dataclass(frozen=True)
 class Counters:
     """What was done in this process.
@@ -75,6 +85,7 @@ class Counters:
         eager_after_user_error: calls that ran eagerly because the function raised an error of its own.
         static: specializations for fixed sizes in place of symbols, by reason.
         eager: calls that ran the original as it is, by what was at work around them.
+        late: backwards that were traced when they were first asked for, as for some of the results.
     """
 
     compiled: int = 0
@@ -82,24 +93,22 @@ class Counters:
     eager_after_user_error: int = 0
     static: Mapping[str, int] = dataclasses.field(default_factory=dict)
     eager: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    late: int = 0
 
 
 _lock = threading.Lock()
-_counts: dict[str, int] = {"compiled": 0, "eager_after_user_error": 0}
-_by_reason: dict[str, dict[str, int]] = {"refused": {}, "static": {}, "eager": {}}
+_so_far = Counters()
 
 
 def counters() -> Counters:
     """The counts so far."""
-    with _lock:
-        refused, static, eager = (MappingProxyType(dict(by)) for by in _by_reason.values())
-        return Counters(_counts["compiled"], refused, _counts["eager_after_user_error"], static, eager)
+    return _so_far
 
 
 def count(what: str, reason: str = "") -> None:
-    """One more of ``what``: "compiled", "eager_after_user_error"; "refused", "static" or "eager" with the reason."""
+    """One more of what a field of the counters counts, for the reason if it does so by reason."""
+    global _so_far
     with _lock:
-        if what in _by_reason:
-            _by_reason[what][reason] = _by_reason[what].get(reason, 0) + 1
-        else:
-            _counts[what] += 1
+        before = getattr(_so_far, what)
+        after = MappingProxyType({**before, reason: before.get(reason, 0) + 1}) if reason else before + 1
+        _so_far = dataclasses.replace(_so_far, **{what: after})

@@ -28,7 +28,7 @@ from aotcheck.autograd2.partition.users import joint_module, saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, taken_symbols
 from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
 from aotcheck.autograd2.runtime.first_run import run_once, unused
-from aotcheck.autograd2.runtime.function import Runner
+from aotcheck.autograd2.runtime.function import Ready, Runner
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import disarm, rearm
 from aotcheck.autograd2.trace.run import Needs, Traced, UserError, trace
@@ -183,11 +183,9 @@ def _emit(
         watched = seen.watched(held, known)
         runner = Runner(
             tuple(sorted(set(known.values()))),
-            _late(traced, region, known),
-            lambda graph: compile_backward(graph, compilers, env),
+            _maker(traced, region, known, graphs, compilers),
             tuple((h.begins, h.leads) for h in held),
             tuple(watched.values()),
-            {graph.backward.request: graph for graph in graphs},
             drops=bool(region.dropped),
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
@@ -271,15 +269,29 @@ def _records_grad(groups: Sequence[Region], part: Partition) -> bool:
     return bool(groups) and any(n.op is torch.ops.aten.mkldnn_rnn_layer.default for n in part.forward.nodes)
 
 
-def _late(traced: Traced, region: Region, known: Mapping[Node, int]) -> Callable[[Request], BackwardGraph]:
-    """Traces another backward when it is first asked for."""
+def _maker(
+    traced: Traced, region: Region, known: Mapping[Node, int], graphs: Sequence[BackwardGraph], compilers: Compilers
+) -> Callable[[Request], Ready]:
+    """Compiles a backward when it is first asked for. One for which the joint graph was not cut is traced then."""
+    tracer, symbols = traced.tracer, traced.tracer.symbols
+    first = {graph.backward.request: graph for graph in graphs}
 
-    def late(request: Request) -> BackwardGraph:
-        rearm(traced.tracer.alive)
-        try:
-            with traced.tracer.asking():
-                return cut_backward(traced.tracer.graph, known, trace_backward(traced, region, request))
-        finally:
-            disarm(traced.tracer.alive)
+    def make(request: Request) -> Ready:
+        graph = first.get(request)
+        if graph is None:
+            count("late")
+            rearm(tracer.alive)
+            try:
+                with tracer.asking():
+                    graph = cut_backward(tracer.graph, known, trace_backward(traced, region, request))
+            finally:
+                disarm(tracer.alive)
+        if graph.backward.error is not None:
+            raise graph.backward.error
+        if symbols is None:
+            return Ready(graph, compile_backward(graph, compilers))
+        function = compile_backward(graph, compilers, symbols.env)
+        as_it_was = request in first and compilers.backward is nop
+        return Ready(graph, function, None if as_it_was else symbols.fits_later())
 
-    return late
+    return make

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.behaviour import inputs
-from tests.behaviour.compilers import aotcheck
+from tests.behaviour import harness, inputs
+from tests.behaviour.compilers import KEPT, aotcheck
 
 
 @pytest.fixture(autouse=True)
@@ -14,6 +14,9 @@ def on_device(device: str, request: pytest.FixtureRequest) -> None:
     if device != "cpu" and marker:
         pytest.skip(*(marker.args or ["this has nothing to do with devices"]))
     inputs.set_device(device)
+    harness.soft.clear()
+    if aotcheck.name in KEPT:
+        harness.soft.update(kind for mark in request.node.iter_markers("soft") for kind in mark.args)
 
 
 @pytest.fixture(autouse=True)

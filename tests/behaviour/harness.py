@@ -34,6 +34,13 @@ from tests.behaviour.compilers import KEPT, Recorder, aotcheck, backend
 from tests.behaviour.inputs import Given, chosen_device, plain, random_state
 from tests.behaviour.ledger import Refused
 
+soft: set[str] = set()
+"""What the contract calls soft and the test that runs shows, where its compiler is held to no more: marks ``soft``.
+
+``freed``: eager frees as finely as its nodes are, and so raises in backwards after one of a part. A compiler may go on.
+``sums``: the order in which gradients of several components are summed, and strides of gradients.
+"""
+
 Function = Callable[..., Any]
 Compile = Callable[[Any], Any]
 Session = Callable[[Compile], Iterator[Any]]
@@ -72,14 +79,14 @@ def attempt(action: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def refuses(reason: str) -> Iterator[None]:
-    """Inside, the compiler must refuse. A compiler with a ledger may name another reason, which the ledger then has."""
+def refuses(*reasons: str) -> Iterator[None]:
+    """Inside, the compiler must refuse for one of the reasons. The ledger has another, where a compiler has one."""
     with pytest.raises(aotcheck.UnsupportedError) as caught:
         yield
-    if reason not in str(caught.value):
+    if not any(reason in str(caught.value) for reason in reasons):
         if aotcheck.name in KEPT:
             raise Refused(caught.value.reason)
-        pytest.fail(f"refused, but not for {reason}: {caught.value}")
+        pytest.fail(f"refused, but not for {' or '.join(reasons)}: {caught.value}")
 
 
 def attempt_later(action: Callable[[], Any]) -> Any:
@@ -191,6 +198,9 @@ def _first_of_kind(keys: list[Any]) -> list[int]:
     return [keys.index(key) for key in keys]
 
 
+_LOST = "Trying to backward through", "one of the variables needed for gradient", "derivative for"
+
+
 @dataclass(frozen=True)
 class _Moment:
     """Everything observable at one yield."""
@@ -218,6 +228,14 @@ class _Moment:
             random_state(),
         )
 
+    def raises_alone(self, other: _Moment) -> bool:
+        """Whether eager's backward raised as something was freed or written, and the other's went on."""
+        theirs = dict(other.leaves)
+        return any(
+            isinstance(leaf, Raised) and leaf.message.startswith(_LOST) and not isinstance(theirs.get(name), Raised)
+            for name, leaf in self.leaves
+        )
+
     def differences(self, other: _Moment, rtol: float) -> Iterator[str]:
         """What a caller would see differ, `self` being eager's."""
         if self.structure != other.structure:
@@ -225,7 +243,7 @@ class _Moment:
             return
         for (name, mine), (_, theirs) in zip(self.leaves, other.leaves, strict=True):
             if isinstance(mine, dict) and isinstance(theirs, dict):
-                for fact in sorted(mine.keys() | theirs.keys()):
+                for fact in sorted((mine.keys() | theirs.keys()) - ({"value", "stride"} if "sums" in soft else set())):
                     a, b = mine.get(fact, "absent"), theirs.get(fact, "absent")
                     if not _same_value(a, b, rtol):
                         yield f"{name}: {fact}: {a} is {b}"
@@ -280,6 +298,8 @@ def check_session(session: Session, *, compile: Compile | None = None, rtol: flo
     if not any(isinstance(observed, Raised) for moment in expected for _, observed in moment.leaves):
         assert after.eager_after_user_error == before.eager_after_user_error, "taken for an error of the program"
     for number, (mine, theirs) in enumerate(zip(expected, actual, strict=False), 1):
+        if "freed" in soft and mine.raises_alone(theirs):
+            return recorder
         found = list(mine.differences(theirs, rtol))
         if found:
             pytest.fail(f"observation {number} differs from eager's:\n  " + "\n  ".join(found), pytrace=False)

@@ -10,13 +10,29 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.config import compiling, prune
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import dense_strides, is_static
 from aotcheck.autograd2.joint.joint import Request
 from aotcheck.autograd2.partition.default import BackwardGraph
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["Runner", "attach", "laid_out", "stand_in", "watch"]
+__all__ = ["Ready", "Runner", "attach", "laid_out", "stand_in", "watch"]
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A backward that can run.
+
+    Args:
+        graph: what it computes.
+        function: computes it.
+        fits: whether it is right for these values of symbols; None if it is for all that the forward graph takes.
+    """
+
+    graph: BackwardGraph
+    function: Callable[..., Any]
+    fits: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 @dataclass
@@ -25,39 +41,37 @@ class Runner:
 
     Attributes:
         saved: which of the forward graph's saved tensors it keeps, by position.
-        late: traces another backward.
-        compile: compiles a backward graph.
+        make: traces and compiles a backward.
         held: of each node that eager's backward frees, from which results it is reached and to which inputs it leads.
         watched: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
-        graphs: the backward graphs that were traced.
-        compiled: what runs each, once it was needed.
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
+        ready: the backwards that were asked for.
     """
 
     saved: tuple[int, ...]
-    late: Callable[[Request], BackwardGraph]
-    compile: Callable[[BackwardGraph], Callable[..., Any]]
+    make: Callable[[Request], Ready]
     held: tuple[tuple[int, int], ...]
     watched: tuple[frozenset[int] | None, ...] = ()
-    graphs: dict[Request, BackwardGraph] = field(default_factory=dict)
-    compiled: dict[Request, Callable[..., Any]] = field(default_factory=dict)
     drops: bool = False
+    ready: dict[Request, Ready] = field(default_factory=dict)
 
-    def graph(self, request: Request) -> BackwardGraph:
-        """The graph of a backward, traced now if it is the first of its kind."""
-        graph = self.graphs.get(request)
-        if graph is None:
-            graph = self.graphs[request] = self.late(request)
-        return graph
+    def backward(self, request: Request, sizes: Mapping[str, Any]) -> Ready:
+        """A backward for these values of symbols, made now if it is the first of its kind."""
+        found = self.ready.get(request)
+        if found is None:
+            with compiling:
+                found = self.ready.get(request) or self.make(request)
+                self.ready[request] = found
+                prune(self.ready)
+        if found.fits is not None and not found.fits(sizes):
+            refuse(Event.LATE, "it was made for other sizes")
+        return found
 
     def run(
-        self, graph: BackwardGraph, saved: Sequence[Tensor], tangents: Sequence[Tensor | None], sizes: Mapping[str, int]
+        self, ready: Ready, saved: Sequence[Tensor], tangents: Sequence[Tensor | None], sizes: Mapping[str, Any]
     ) -> Sequence[Tensor | None]:
         """The gradients for these tangents, and what the graph has saved; ``sizes`` are the values of symbols."""
-        request = graph.backward.request
-        function = self.compiled.get(request)
-        if function is None:
-            function = self.compiled[request] = self.compile(graph)
+        graph, function = ready.graph, ready.function
         given = [t for t in tangents if t is not None]
         lying = [laid_out(t, g) for t, g in zip(given, graph.backward.geometries, strict=True)]
         numbers = [sizes[name] for name in graph.symbols] if sizes else ()
@@ -89,7 +103,7 @@ def _never(*_: Any) -> Any:
     raise AssertionError("nothing is traced of what passes gradients on")
 
 
-PASSING = Runner((), _never, _never, ())
+PASSING = Runner((), _never, ())
 """Gives the tangent to its only input: for what stands for an input before it was written."""
 
 
@@ -200,9 +214,8 @@ class _Attached(torch.autograd.Function):
         passed = runner.passed(request) if left is not None or not whole else frozenset()
         if left is not None and passed & left.freed:
             raise _torch.freed_error()
-        graph = runner.graph(request)
-        if graph.backward.error is not None:
-            raise graph.backward.error
+        ready = runner.backward(request, ctx.sizes)
+        graph = ready.graph
         for (counter, version), nodes in zip(getattr(ctx, "watched", ()), runner.watched, strict=False):
             if (whole or nodes is None or nodes & passed) and _torch.version_of(counter) != version:
                 raise RuntimeError(_WRITTEN)
@@ -217,7 +230,7 @@ class _Attached(torch.autograd.Function):
         else:
             places = [position[k] for k in graph.saved] if position else range(len(graph.saved))
             saved = [_torch.unpack(ctx, k) if left is None else left.get(k) for k in places]
-        found = runner.run(graph, saved, tangents, ctx.sizes)
+        found = runner.run(ready, saved, tangents, ctx.sizes)
         if not _torch.keeps_graph():
             _free(ctx, runner, None if whole and left is None else passed)
         return (*(None,) * (5 + ctx.dirty), *found)

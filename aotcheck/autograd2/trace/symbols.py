@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class Symbols:
         reads: where each symbol is read, by its name.
         derived: floats that are computed from others, by name, as Python source.
         checks: what must hold of a call beside the env's guards, as Python source over ``t0``, ``t1`` … and symbols.
+        asked: what ``fits`` asks.
     """
 
     dynamic: Dynamic
@@ -44,6 +45,7 @@ class Symbols:
     reads: dict[str, Read] = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
+    asked: frozenset[str] = frozenset()
 
     def plain(self, numbers: Sequence[Any]) -> dict[int, Any]:
         """For Python numbers of a call, by position, what stands for them where that is a symbol."""
@@ -179,7 +181,8 @@ class Symbols:
 
     def fits(self) -> tuple[Any, str]:
         """What tells whether a call fits, given its tensors and its Python numbers; and its source."""
-        asked = " and ".join(self.guards()) or "True"
+        guards = self.guards()
+        self.asked, asked = frozenset(guards), " and ".join(guards) or "True"
         body = [f"    {name} = {r.source()}" for name, r in self.reads.items()]
         body += [f"    {line}" for line in lines_of(self.derived, asked)]
         used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})
@@ -188,3 +191,11 @@ class Symbols:
         scope: dict[str, Any] = {"math": math, "torch": torch}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"], source
+
+    def fits_later(self) -> Callable[[Mapping[str, Any]], bool] | None:
+        """What tells whether values of symbols fit what was learnt after ``fits`` was made; None if nothing was."""
+        asked = [g for g in self.guards() if g not in self.asked and g not in self.checks]
+        if not asked:
+            return None
+        code = compile(" and ".join(asked), "<aotcheck guards>", "eval")
+        return lambda values: bool(eval(code, {"math": math}, values))

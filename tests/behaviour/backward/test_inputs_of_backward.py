@@ -15,6 +15,7 @@ from tests.behaviour.inputs import leaf, plain
     [lambda x: x.mul_(2), lambda x: x.add_(2), lambda x: x.exp_(), lambda x: x.mul_(x)],
     ids=["mul", "add", "exp", "mul by itself"],
 )
+@pytest.mark.soft("freed")
 @session
 def test_a_backward_whose_inputs_are_a_mutated_argument_frees_the_mutation(compile, op):
     root = leaf(3)
@@ -30,6 +31,7 @@ def test_a_backward_whose_inputs_are_a_mutated_argument_frees_the_mutation(compi
 @pytest.mark.parametrize("made", [lambda y: torch.tensor([2, 3, 4], device=y.device), lambda y: y, lambda y: y + 1])
 @pytest.mark.parametrize("is_view", [False, True], ids=["whole", "view"])
 @pytest.mark.parametrize("also_leaf", [False, True], ids=["there", "leaf"])
+@pytest.mark.soft("freed")
 @session
 def test_a_backward_whose_inputs_are_a_mutated_argument_checks_what_the_mutation_saved(
     compile, write, made, is_view, also_leaf
@@ -76,6 +78,7 @@ def test_an_error_of_one_gradient_is_not_raised_where_inputs_exclude_it(compile)
 
 @pytest.mark.parametrize("ends_at", ["result", "argument", "leaf", "beside"])
 @pytest.mark.parametrize("written", ["argument", "clone"])
+@pytest.mark.soft("freed")
 @session
 def test_an_in_place_op_without_derivative_raises_wherever_the_backward_ends(compile, written, ends_at):
     def f(x):
@@ -127,6 +130,7 @@ def _ones(results):
 @pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize("retains", [False, True], ids=["frees", "retains at first"])
 @pytest.mark.parametrize("creates", [False, True], ids=["plain", "create_graph"])
+@pytest.mark.soft("freed")
 @session
 def test_autograd_grad_of_one_input_after_the_other(compile, f, retains, creates):
     for order in ORDERS:
@@ -143,6 +147,7 @@ def test_autograd_grad_of_one_input_after_the_other(compile, f, retains, creates
 @pytest.mark.parametrize("f", [f for name, f in FUNCTIONS.items() if name != "a chain"])
 @pytest.mark.parametrize("written", [0, 1, 2])
 @pytest.mark.parametrize("between", [False, True], ids=["before", "between"])
+@pytest.mark.soft("freed")
 @session
 def test_an_input_that_only_other_gradients_need_may_be_written(compile, f, written, between):
     for order in [(0, 1, 2), (1, 2, 0), (2, 0, 1)]:
@@ -234,6 +239,7 @@ def test_a_backward_whose_inputs_are_an_argument_written_outside_its_own_element
 @pytest.mark.parametrize("ends", ["base", "view", "leaf"])
 @pytest.mark.parametrize("begins", [0, 1])
 @pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2)], ids=["zero", "mul"])
+@pytest.mark.soft("freed")
 @session
 def test_a_backward_whose_inputs_are_a_written_base_frees_only_the_last_write(
     compile, write, begins: int, ends: str, then: int
@@ -323,6 +329,7 @@ def test_autograd_grad_of_undefined_gradients_one_after_the_other(compile, order
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[0]], ids=["itself", "t", "row"])
 @pytest.mark.parametrize("write", [lambda x: x.mul_(x), lambda x: x.mul_(2), lambda x: x.exp_().add_(1)])
 @pytest.mark.parametrize("end", ["leaf", "base", "view"])
+@pytest.mark.soft("freed")
 @session
 def test_a_backward_whose_inputs_are_a_mutated_argument_runs_the_mutations_backward(compile, view, write, end):
     x = leaf(2, 2)

@@ -251,15 +251,3 @@ def test_a_specialization_does_not_grow_with_calls():
         out.sum().backward()
     del held, out
     assert objects() <= before + 2
-
-
-@pytest.mark.parametrize("asked", ["bc", "cb"])
-def test_autograd_grad_of_one_input_frees_only_its_saved_tensors(asked):
-    b, c = leaf(3), leaf(3, seed=1)
-    r = aotcheck.aot_function(lambda b, c: (b * 2).exp() + (c * 2).exp())(b, c)
-    first, second = [b if name == "b" else c for name in asked]
-    torch.autograd.grad(r, [first], torch.ones_like(r))
-    assert len(r.grad_fn.left.saved_tensors) == 2
-    torch.autograd.grad(r, [second], torch.ones_like(r))
-    with pytest.raises(RuntimeError, match="a second time"):
-        len(r.grad_fn.left.saved_tensors)

@@ -5,9 +5,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from aotcheck.autograd.ir.metadata import METADATA
-from aotcheck.autograd.ops import layouts
-from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import check, check_session, session, through_dynamo
 from tests.behaviour.inputs import given, leaf, plain
 
@@ -77,50 +74,6 @@ def test_random_fills_after_a_convolution_draw_eagers_numbers(convolve, fill, me
         return given(x.requires_grad_(), leaf(16, 16, 3, 3, seed=1, dtype=torch.float64))
 
     check(f, make)
-
-
-def test_the_layout_of_a_result_is_verified_once_per_geometry(monkeypatch):
-    asked = []
-    ask = layouts._real
-    monkeypatch.setattr(layouts, "_real", lambda a: asked.append(a) or ask(a))
-
-    def call(function, *shape):
-        x = plain(*shape).to(memory_format=CHANNELS_LAST)
-        return aotcheck.aot_function(lambda x: function(x).sum())(x)
-
-    w = plain(5, 3, 3, 3)
-    call(lambda x: F.conv2d(x, w), 2, 3, 7, 8)
-    assert not asked, "nothing is drawn"
-    call(lambda x: F.dropout(F.conv2d(x, w)), 2, 3, 7, 8)
-    assert len(asked) > 0
-    del asked[:]
-    call(lambda x: F.dropout(F.conv2d(x, w), 0.1), 2, 3, 7, 8)
-    assert not asked
-
-
-def test_the_layout_of_a_result_is_verified_again_after_the_cache_was_cleared():
-    w, x = plain(4, 3, 3, 3), plain(2, 3, 7, 9).to(memory_format=CHANNELS_LAST)
-
-    def draw(function):
-        torch.manual_seed(0)
-        return function(x)
-
-    expected = draw(lambda x: weighted(F.dropout(F.conv2d(x, w))))
-    assert torch.equal(draw(aotcheck.aot_function(lambda x: weighted(F.dropout(F.conv2d(x, w))))), expected)
-    METADATA._known.clear()
-    aotcheck.aot_function(lambda x: F.conv2d(x, w).sum())(x)
-    assert torch.equal(draw(aotcheck.aot_function(lambda x: weighted(F.dropout(F.conv2d(x, w))))), expected)
-
-
-def test_a_random_op_on_a_result_too_large_to_verify_its_layout_is_refused(monkeypatch):
-    monkeypatch.setattr(layouts, "_MOST_TO_TRY", 100)
-    w = plain(5, 3, 3, 3)
-    x = plain(2, 3, 5, 6).to(memory_format=CHANNELS_LAST)
-    with pytest.raises(aotcheck.UnsupportedError, match="too large to try how its results lie") as error:
-        aotcheck.aot_function(lambda x: F.dropout(F.conv2d(x, w)).sum())(x)
-    assert error.value.reason == "random op on a strided tensor"
-    aotcheck.aot_function(lambda x: F.conv2d(x, w).sum())(x)
-    aotcheck.aot_function(lambda x: F.dropout(F.conv2d(x, w)).sum())(x.contiguous())
 
 
 class UNet(nn.Module):

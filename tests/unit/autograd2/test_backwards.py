@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from aotcheck.autograd2.api import aot_function
+from aotcheck.autograd2.config import counters, patch_config
+from aotcheck.autograd2.errors import UnsupportedError
 
 
 def _chain(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -76,3 +78,29 @@ def test_a_result_of_an_argument_before_and_after_it_is_written() -> None:
 
     _same(f, lambda r, x, y: sum(t.sum() for t in r).backward())
     _same(f, lambda r, x, y: torch.autograd.grad(r[0].sum(), [x, y, r[1]]))
+
+
+def test_backwards_that_are_made_late_are_counted_held_in_number_and_checked_for_sizes() -> None:
+    def f(x: Tensor) -> list[Tensor]:
+        return [(h := x.exp()).sin(), h.cos(), h.tan()]
+
+    def asks(graph: Any, examples: Any) -> Any:
+        assert examples[-1].shape[0] > 5 or len(examples) > 1
+        return graph
+
+    compiled = aot_function(f, bw_compiler=asks, dynamic=True)
+    before = counters().late
+    with patch_config(cache_size=2):
+        for n, sizes_fit in ((4, True), (5, True), (7, False)):
+            x = torch.randn(n, requires_grad=True)
+            for results in ([0], [0, 1], [0, 1, 2], [0]):
+                ys = compiled(x)
+                given = [[t[k] for k in results] for t in (ys, f(x))]
+                tangents = [torch.ones(n) for _ in results]
+                if sizes_fit:
+                    found, expected = (torch.autograd.grad(ts, x, tangents) for ts in given)
+                    assert torch.equal(found[0], expected[0])
+                else:
+                    with pytest.raises(UnsupportedError, match="other sizes"):
+                        torch.autograd.grad(given[0], x, tangents)
+    assert counters().late - before == 3 + 2 + 2
