@@ -18,6 +18,7 @@ from torch._dispatch.python import enable_python_dispatcher as enable_python_dis
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -113,6 +114,24 @@ set_class: Callable[[Any, type], None] = object.__dict__["__class__"].__set__
 """Gives an object another class, past a property of that name."""
 
 
+def global_state() -> tuple[Any, ...]:
+    """What ops hang on and a program may set for good: the default dtype, determinism, autocast."""
+    casts = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    return torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), casts
+
+
+def set_global_state(state: tuple[Any, ...]) -> None:
+    """Set what ``global_state`` gave."""
+    torch.set_default_dtype(state[0])
+    torch.use_deterministic_algorithms(state[1])
+    for kind, enabled, dtype in state[2]:
+        torch.set_autocast_enabled(kind, enabled)
+        torch.set_autocast_dtype(kind, dtype)
+
+
+_function_modes = torch.overrides._get_current_function_mode_stack
+
+
 def foreign_state() -> str:
     """What is at work on this thread that a call cannot be traced under; empty if nothing is."""
     if _C._len_torch_dispatch_stack():
@@ -123,6 +142,10 @@ def foreign_state() -> str:
         return "forward-mode differentiation"
     if _C._is_tracing():
         return "torch.jit.trace"
+    if function_modes() and any(
+        type(m) is not DeviceContext for m in torch.overrides._get_current_function_mode_stack()
+    ):
+        return "a torch-function mode"
     if _C._autograd._top_saved_tensors_default_hooks(True) is not None:
         return "saved-tensor hooks"
     return ""

@@ -110,5 +110,5 @@ def count(what: str, reason: str = "") -> None:
     global _so_far
     with _lock:
         before = getattr(_so_far, what)
-        after = MappingProxyType({**before, reason: before.get(reason, 0) + 1}) if reason else before + 1
+        after: Any = MappingProxyType({**before, reason: before.get(reason, 0) + 1}) if reason else before + 1
         _so_far = dataclasses.replace(_so_far, **{what: after})

@@ -105,12 +105,12 @@ class Results:
         chain, root = self._chain(t, stop_at_detach=state in plain)
         made: How
         step = state_of(t).step
-        last = [] if step is None else [step]
         apart = step is not None and _torch.address_of(step.source) != _torch.address_of(t)
         if step is not None and apart and step.source.requires_grad:
             refuse(Event.BASE, "an alias is returned that moved, or whose source did")
-        if any(s.source.is_inference() and not s.how.inference for s in [*chain, *last] if s is not None):
-            refuse(Event.INFERENCE, "a view of an inference tensor is made outside of inference mode")
+        crosses = step is not None and step.op in _DETACHES and step.source.is_inference() and not step.how.inference
+        if crosses or t.is_inference() is not root.is_inference():
+            refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
         if lost and not _is_early(t, chain):

@@ -33,6 +33,7 @@ class Event(enum.Enum):
     UNKNOWN_WRITE = ("op without a functional form", "register a functional variant, or call the op outside")
     OVERLAP = ("overlapping operands", "clone one of the operands")
     ALIAS = ("unannotated alias", "return a copy from the op, or declare the alias in its schema")
+    GLOBAL = ("global state set inside", "set defaults outside of the function, and autocast by its context manager")
     FOREIGN = ("another tracer", "call the compiled function outside of it")
     CALLERS = ("backward into the caller's graph", "run the backward outside, or detach the argument")
     SECOND = ("second derivative", "second derivatives come with a later part of this compiler")

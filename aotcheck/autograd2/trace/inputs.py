@@ -160,7 +160,8 @@ class _Maker:
         if not real.requires_grad:
             return replica
         if real.is_leaf:
-            Tensor.requires_grad_(replica)
+            with _inference(real.is_inference()):
+                Tensor.requires_grad_(replica)
             replica.aot.told = _torch.accepts_gradients(real)
             self.tracer.bases_wanted |= not replica.aot.told
             return replica

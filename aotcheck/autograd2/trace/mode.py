@@ -35,6 +35,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if func in ASKED:
             return [int(n) for n in ASKED[func](args[0])]
         kwargs = kwargs or {}
+        if torch.get_default_dtype() is not self.state[0]:
+            refuse(Event.GLOBAL, "the default dtype")
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)
         if not isinstance(func, _torch.OpOverload):

@@ -52,12 +52,14 @@ class Recorder:
         in_backward: whether a backward is recorded.
         backward_inside: whether the function ran a backward of its own.
         sparse: nodes that give sparse gradients.
+        state: global state at the call.
     """
 
     def __init__(self, symbols: Symbols | None = None) -> None:
         super().__init__()
         self.symbols = symbols
         self.graph = Graph()
+        self.state = _torch.global_state()
         self.table = StorageTable(self.graph, symbols)
         self.draws = Draws(self.graph)
         self.alive: list[Replica] = []

@@ -162,7 +162,8 @@ class Replica(Tensor):
     def requires_grad_(self, requires_grad: bool = True) -> Replica:
         """Noted, as autograd does not tell. Refused where autograd would not say later what it has done."""
         state = self.aot
-        if state.set not in (None, requires_grad) or (requires_grad and state.detached and not state.is_input):
+        again = state.set not in (None, requires_grad) or (requires_grad and state.detached and not state.is_input)
+        if again or self.is_inference():
             refuse(Event.LEAF)
         if _torch.requires_grad(self) and (state.was_a_view or _torch.base_of(self) is not None):
             refuse(Event.LEAF, "a view requires grad already")

@@ -107,7 +107,7 @@ def trace(
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
     drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking()
-    with substituted(bound, replicas, symbols) as during, _grad_mode(), drawing, _torch.single_threaded_backward():
+    with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
             with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking():
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
@@ -117,6 +117,8 @@ def trace(
                     traceback.clear_frames(error.__traceback__)  # modes that they entered end below this one
                     raise
                 after = torch.is_grad_enabled()
+                if _torch.global_state() != tracer.state:
+                    refuse(Event.GLOBAL)
         except Exception as error:
             wanted = replace(
                 needs,
@@ -141,10 +143,12 @@ def trace(
 
 
 @contextlib.contextmanager
-def _grad_mode() -> Iterator[None]:
-    """Grad mode is afterwards as it was."""
-    grad = torch.is_grad_enabled()
+def _state() -> Iterator[None]:
+    """Grad mode and global state are afterwards as they were."""
+    grad, state = torch.is_grad_enabled(), _torch.global_state()
     try:
         yield
     finally:
+        if _torch.global_state() != state:
+            _torch.set_global_state(state)
         torch.set_grad_enabled(grad)
