@@ -229,12 +229,11 @@ class _Moment:
         )
 
     def raises_alone(self, other: _Moment) -> bool:
-        """Whether eager's backward raised as something was freed or written, and the other's went on."""
+        """Whether eager's backward raised as something was freed or written, and the other's not or for another."""
         theirs = dict(other.leaves)
-        return any(
-            isinstance(leaf, Raised) and leaf.message.startswith(_LOST) and not isinstance(theirs.get(name), Raised)
-            for name, leaf in self.leaves
-        )
+        lost = {name: x for name, x in self.leaves if isinstance(x, Raised) and x.message.startswith(_LOST)}
+        found = [(x, theirs.get(name)) for name, x in lost.items()]
+        return any(x != y and (not isinstance(y, Raised) or y.message.startswith(_LOST)) for x, y in found)
 
     def differences(self, other: _Moment, rtol: float) -> Iterator[str]:
         """What a caller would see differ, `self` being eager's."""

@@ -83,28 +83,33 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     """
     tracer, component = traced.tracer, region.component
     starts, tangents, nodes, geometries = [], [], [], []
+    undefined = not any(request.defined)
     for start, (lies, device), wanted in zip(region.starts, component.tangents, request.defined, strict=True):
-        if wanted:
+        if wanted or undefined:
             node = tracer.graph.placeholder(lies, device)
             tracer.graph.placeholders.remove(node)
             starts.append(edge_of(start))
             tangents.append(tracer.fresh_at(lies, node, device))
+        if wanted:
             nodes.append(node)
             geometries.append(lies)
     asked = [k for k in range(len(region.ends)) if request.inputs is None or request.inputs[k]]
     gradients: list[Node | None] = [None] * max(len(region.ends), 1)
     given = component, request, tuple(nodes), tuple(geometries)
     dropped = region.dropped if request.inputs is None else ()
-    if not (asked or dropped) or not starts:
+    if not (asked or dropped):
         return Backward(*given, tuple(gradients))
     before, tracer.in_backward = len(tracer.graph.effects), True
     tracer.table.stage += 1
     try:
-        with _surroundings(request), tracer.draws.stretch(), tracer, _stopping(region):
+        with _surroundings(request), tracer.draws.stretch(), tracer, _stopping(region, undefined):
             ends = [*[edge_of(region.ends[k]) for k in asked], *dropped]
             found = torch.autograd.grad(starts, ends, tangents, allow_unused=True, retain_graph=True)
         for k, gradient in zip(asked, found, strict=False):
-            gradients[k] = None if gradient is None else _read(traced, gradient)
+            if gradient is not None:
+                node = _read(traced, gradient)
+                is_view = node in nodes and not any(gradient is t for t in tangents)
+                gradients[k] = tracer.graph.view(_ALIAS, node) if is_view else node
         return Backward(*given, tuple(gradients), tuple(tracer.graph.effects[before:]))
     except UnsupportedError:
         raise
@@ -117,6 +122,9 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     finally:
         tracer.in_backward = False
         del tracer.graph.effects[before:]
+
+
+_ALIAS = torch.ops.aten.alias.default
 
 
 def _read(traced: Traced, gradient: Tensor) -> Node:
@@ -137,17 +145,20 @@ def _surroundings(request: Request) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stopping(region: Region) -> Iterator[None]:
-    """Inside, gradients that arrive at the ends of a component go no further, as where they are asked for beyond."""
+def _stopping(region: Region, undefined: bool) -> Iterator[None]:
+    """Inside, gradients that arrive at the ends of a component go no further, as where they are asked for beyond.
+
+    With ``undefined`` none begins either: its nodes are run without.
+    """
     places: dict[Any, set[int]] = {}
-    for end in region.ends:
+    for end in (*region.ends, *(region.starts if undefined else ())):
         if isinstance(end, tuple):
             places.setdefault(end[0], set()).add(end[1])
 
     def stop(at: set[int]) -> Any:
         return lambda gradients: tuple(None if k in at else g for k, g in enumerate(gradients))
 
-    passes = region.beyond or not region.nodes.isdisjoint(places)
+    passes = undefined or region.beyond or not region.nodes.isdisjoint(places)
     hooks = [node.register_prehook(stop(at)) for node, at in places.items()] if passes else []
     hooks += [n.register_hook(lambda gradients, _: (None,) * len(gradients)) for n in region.beyond]
     try:

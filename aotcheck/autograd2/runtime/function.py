@@ -87,10 +87,8 @@ class Runner:
         return [found[k] if n is None or n not in passed else passed[n] for k, n in enumerate(gradients)]
 
     def passed(self, request: Request) -> frozenset[int]:
-        """The nodes that eager's backward comes by, of those that it frees."""
-        begins = (
-            sum(1 << k for k, there in enumerate(request.defined) if there) or -1
-        )  # called with none: all undefined
+        """The nodes that eager's backward brings a gradient, of those that it frees."""
+        begins = sum(1 << k for k, there in enumerate(request.defined) if there)
         leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
         return frozenset(
             k
