@@ -109,6 +109,8 @@ def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple
     for k, i in enumerate(traced.inputs):
         now = _torch.gradient_of(i.replica)
         if now is not before.get(i.input.descriptor):
+            if now is not None and now.shape != i.replica.shape:
+                refuse(Event.LEAF, f"{i.input.descriptor} gets a gradient and then another shape")
             found.append((Given(k), apart(now)))
     for k, t in enumerate(tensors):  # which grow
         gradient = _torch.gradient_of(t) if t.is_leaf and traced.input_of(t) is None else None

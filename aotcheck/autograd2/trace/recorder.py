@@ -62,7 +62,7 @@ class Recorder:
         self.state = _torch.global_state()
         self.table = StorageTable(self.graph, symbols)
         self.draws = Draws(self.graph)
-        self.alive: list[Replica] = []
+        self.alive: list[Any] = []
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
         self.told: dict[tuple[Any, ...], tuple[Node, Any]] = {}  # what data decided: by op and operands, its size

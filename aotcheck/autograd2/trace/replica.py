@@ -14,6 +14,7 @@ disarmed when the trace is over.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
@@ -48,7 +49,7 @@ class Trace(Protocol):
     bases_wanted: bool
     """Whether a view among the inputs must be made from its base."""
 
-    alive: list[Replica]
+    alive: list[weakref.ref[Any]]
     """All replicas of the trace."""
 
 
@@ -187,7 +188,7 @@ class Replica(Tensor):
         step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), lies, lies, 0)
         made.__dict__["aot"] = TensorState(state.device, state.trace, step)
         made.__dict__["aot"].apart = True
-        state.trace.alive.append(made)
+        state.trace.alive.append(weakref.ref(made))
         replica: Replica = made
         return replica
 
@@ -303,7 +304,7 @@ def make_replica(elem: Tensor, device: torch.device, trace: Trace) -> Replica:
         made = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
     _torch.set_class(made, Replica)
     made.__dict__["aot"] = TensorState(device, trace)
-    trace.alive.append(made)
+    trace.alive.append(weakref.ref(made))
     replica: Replica = made
     return replica
 
@@ -314,13 +315,15 @@ def state_of(t: Tensor) -> TensorState:
     return state
 
 
-def disarm(replicas: list[Replica]) -> None:
+def disarm(replicas: list[weakref.ref[Any]]) -> None:
     """The trace is over: none of its replicas may be used until ``rearm``."""
-    for r in replicas:
-        _torch.set_class(r, Disarmed)
+    for r in [r() for r in replicas]:
+        if r is not None:
+            _torch.set_class(r, Disarmed)
 
 
-def rearm(replicas: list[Replica]) -> None:
+def rearm(replicas: list[weakref.ref[Any]]) -> None:
     """The trace goes on."""
-    for r in replicas:
-        _torch.set_class(r, Replica)
+    for r in [r() for r in replicas]:
+        if r is not None:
+            _torch.set_class(r, Replica)
