@@ -103,11 +103,14 @@ def wants(node: Any) -> bool:
 
 
 def unpack(node: Any, k: int) -> Tensor:
-    """What a custom Function saved at place ``k``. Of its results, and before torch 2.12, all must be as it was."""
+    """What a custom Function saved at place ``k``. Of its results, and before torch 2.12, all must be as it was.
+
+    Under compiled autograd, what stands for the Function has all that it saved.
+    """
     try:
         found: Tensor = node._raw_saved_tensors[k].unpack()
     except (RuntimeError, AttributeError) as error:
-        if isinstance(error, RuntimeError) and "detached in-place" not in str(error):
+        if is_custom(node) and isinstance(error, RuntimeError) and "detached in-place" not in str(error):
             raise
         found = node.saved_tensors[k]  # one of its own results
     return found

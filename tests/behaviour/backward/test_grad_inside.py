@@ -187,23 +187,6 @@ def test_grad_inside_with_create_graph_through_the_callers_graph():
         aotcheck.aot_function(f)(root * root, root)
 
 
-def test_grad_inside_through_a_freed_or_written_part_of_the_callers_graph_is_refused():
-    def freed(x, root):
-        return torch.autograd.grad(x.sum(), root)
-
-    def differentiated(x, root):
-        return torch.autograd.grad((x * x).sum(), root, create_graph=True)
-
-    def written(x, root):
-        x.detach().mul_(2)
-        return torch.autograd.grad(x.sum(), root, retain_graph=True)
-
-    for f in (freed, differentiated, written):
-        root = leaf(3)
-        with refuses("to another argument"):
-            aotcheck.aot_function(f)(root * 2, root)
-
-
 def test_grad_inside_of_a_leaf_among_arguments_connected_by_a_custom_view():
     """A custom Function's view is another way to what it is a view of, by a node that no trace has."""
 

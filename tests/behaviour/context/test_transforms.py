@@ -225,11 +225,3 @@ def test_a_vectorized_jacobian_of_a_vectorized_jacobian(compile):
     yield found
     backward([found])
     yield x, jacobian(lambda x: jacobian(f, x, vectorize=True, create_graph=True), x, vectorize=True)
-
-
-def test_another_tracer_inside_is_refused():
-    def g(x):
-        return torch.func.linearize(lambda x: x * x, x)[1](x)
-
-    with pytest.raises(aotcheck.UnsupportedError, match="another tracer inside"):
-        aotcheck.aot_function(g)(plain(3))

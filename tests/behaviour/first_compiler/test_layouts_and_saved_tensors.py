@@ -1,4 +1,4 @@
-"""How results lie is asked of eager once; what a backward leaves of what was saved."""
+"""How results lie is asked of eager once; what a backward leaves of what was saved; what others need not refuse."""
 
 import pytest
 import torch
@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ops import layouts
 from tests.behaviour.compilers import aotcheck
+from tests.behaviour.harness import refuses
 from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.random.test_random_layouts import CHANNELS_LAST, weighted
 
@@ -65,3 +66,28 @@ def test_autograd_grad_of_one_input_frees_only_its_saved_tensors(asked):
     torch.autograd.grad(r, [second], torch.ones_like(r))
     with pytest.raises(RuntimeError, match="a second time"):
         len(r.grad_fn.left.saved_tensors)
+
+
+def test_another_tracer_inside_is_refused():
+    def g(x):
+        return torch.func.linearize(lambda x: x * x, x)[1](x)
+
+    with pytest.raises(aotcheck.UnsupportedError, match="another tracer inside"):
+        aotcheck.aot_function(g)(plain(3))
+
+
+def test_grad_inside_through_a_freed_or_written_part_of_the_callers_graph_is_refused():
+    def freed(x, root):
+        return torch.autograd.grad(x.sum(), root)
+
+    def differentiated(x, root):
+        return torch.autograd.grad((x * x).sum(), root, create_graph=True)
+
+    def written(x, root):
+        x.detach().mul_(2)
+        return torch.autograd.grad(x.sum(), root, retain_graph=True)
+
+    for f in (freed, differentiated, written):
+        root = leaf(3)
+        with refuses("to another argument"):
+            aotcheck.aot_function(f)(root * 2, root)
