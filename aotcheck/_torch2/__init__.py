@@ -22,10 +22,12 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from aotcheck._torch2.backward import AccumulateGrad as AccumulateGrad
 from aotcheck._torch2.backward import freed_error as freed_error
 from aotcheck._torch2.backward import is_custom as is_custom
 from aotcheck._torch2.backward import keeps_graph as keeps_graph
 from aotcheck._torch2.backward import kept_by as kept_by
+from aotcheck._torch2.backward import set_grad as set_grad
 from aotcheck._torch2.backward import skipped as skipped
 from aotcheck._torch2.backward import tells_of_lost_values as tells_of_lost_values
 from aotcheck._torch2.backward import unpack as unpack
@@ -259,8 +261,6 @@ sequence_number: Callable[[], int] = vars(_C._autograd)["_get_sequence_nr"]
 _running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
 _version: Any = vars(_C.TensorBase)["_version"]
 _apply = vars(_C._FunctionBase)["apply"]
-with torch.inference_mode(False), torch.enable_grad():
-    _AccumulateGrad = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 
 
 _base: Any = Tensor._base
@@ -296,7 +296,7 @@ def accepts_gradients(t: Tensor) -> bool:
 
 def accumulates(node: Any) -> bool:
     """Whether the node of autograd puts gradients into a leaf."""
-    return type(node) is _AccumulateGrad
+    return type(node) is AccumulateGrad
 
 
 def recorded_gradient(node: Any, place: int) -> tuple[tuple[int, ...], torch.dtype, torch.device]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,10 +13,12 @@ from torch import Tensor
 from aotcheck._torch2.dispatch import meta_kernels
 
 __all__ = [
+    "AccumulateGrad",
     "freed_error",
     "is_custom",
     "keeps_graph",
     "kept_by",
+    "set_grad",
     "skipped",
     "tells_of_lost_values",
     "unpack",
@@ -25,6 +27,12 @@ __all__ = [
 ]
 
 _C = torch._C
+_GRADIENT = torch.empty(0)
+set_grad: Callable[[bool], None] = vars(_C)["_set_grad_enabled"]
+"""``torch.set_grad_enabled``, which makes an object each time."""
+
+with torch.inference_mode(False), torch.enable_grad():
+    AccumulateGrad: Any = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 
 
 @functools.cache
@@ -91,14 +99,24 @@ wants_all: Callable[[], bool] = torch.autograd.Variable._execution_engine.is_che
 """Whether the backward that is running on this thread was not asked for some gradients only."""
 
 
-def wants(node: Any) -> bool:
-    """Whether the backward that is running on this thread comes to ``node``."""
-    if node is None:
-        return False
+def wants(nodes: Iterable[Any]) -> tuple[bool, ...]:
+    """Of each node, whether the backward that is running on this thread comes to it.
+
+    Of a leaf whose gradient ``torch.autograd.grad`` is asked for torch raises an error, which takes ten times as long
+    as to make a view of the leaf and to see whether its backward gives a gradient.
+    """
+    grad = torch.is_grad_enabled()
+    set_grad(True)
     try:
-        comes: bool = _C._will_engine_execute_node(node)
-    except RuntimeError:  # what it says of a leaf whose gradient torch.autograd.grad is asked for
-        return True
+        return tuple([node is not None and _comes_to(node) for node in nodes])
+    finally:
+        set_grad(grad)
+
+
+def _comes_to(node: Any) -> bool:
+    if type(node) is AccumulateGrad:
+        return node.variable[...].grad_fn(_GRADIENT) is not None
+    comes: bool = _C._will_engine_execute_node(node)
     return comes
 
 

@@ -25,11 +25,10 @@ def more_needs(traced: Traced, needs: Needs) -> Needs:
     gradients = gradients or traced.tracer.gradients_wanted
     for state, positions in _storages(traced).items():
         members = [traced.inputs[k] for k in positions]
-        if len(members) > 1 and (state.version or state.touched) and any(has_new_history(i) for i in members):
+        alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
+        if not alone and (state.version or state.touched) and any(has_new_history(i) for i in members):
             bases = True
-        if state.version and any(_is_no_grad_view(i) for i in members):
-            bases = True
-        if state.version and any(i.input.meta.is_leaf and state_of(i.replica).was_a_view for i in members):
+        if state.version and any(_is_no_grad_view(i) or _is_lazy_view(i) for i in members):
             bases = True
     for i in traced.inputs:
         if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:
@@ -48,6 +47,10 @@ def _storages(traced: Traced) -> dict[StorageState, list[int]]:
 def _is_no_grad_view(i: TracedInput) -> bool:
     is_view = i.input.meta.requires_grad and _torch.base_of(i.real) is not None
     return is_view and bool(_torch.creation_meta(i.real) == _torch.CreationMeta.NO_GRAD_MODE)
+
+
+def _is_lazy_view(i: TracedInput) -> bool:
+    return state_of(i.replica).was_a_view and (i.geometry.conj or i.geometry.neg)
 
 
 def _is_lost(i: TracedInput) -> bool:

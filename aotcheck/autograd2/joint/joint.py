@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,8 +23,7 @@ from aotcheck.autograd2.trace.where import raised_by_user
 __all__ = ["Backward", "Request", "trace_all", "trace_backward"]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What a backward is given, and asked for.
 
     Args:

@@ -122,7 +122,7 @@ def emit(
     s = Source()
     s.names |= {
         "forward": forward, "attach": attach, "flat_of": flat_of, "no_grad": torch.no_grad, "build": build,
-        "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": torch.set_grad_enabled,
+        "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": _torch.set_grad,
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
@@ -199,7 +199,7 @@ def emit(
         computed = [f"        {line}" for line in derived]
         failed = ["    except ArithmeticError as error:", "        raise GraphFailedError from error"]
         s.lines[first:first] = ["    try:", *computed, *failed]
-    source = "\n".join(s.lines) + "\n"
+    source = s.text()
     exec(compile(source, "<aotcheck call>", "exec"), s.names)
     call: Call = s.names["call"]
     return call, source
@@ -405,7 +405,7 @@ class _Order:
                 self.s.add(
                     f"{_mode((True, False), self.modes)}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)"
                 )
-        self.s.add(_in_place(_write(w), self.signature, w.input, self.modes))
+        self.s.add(_in_place(_write(w, self.modes), self.signature, w.input, self.modes))
         if w.versions:
             self.s.names["increment_version"] = torch.autograd.graph.increment_version
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
@@ -425,14 +425,13 @@ class _Order:
         _make(self.s, how, k, self.modes)
 
 
-def _write(w: Written) -> str:
+def _write(w: Written, modes: Modes) -> str:
+    mode = _mode((w.kind is Mutation.DIFFERENTIABLE, modes.inference), modes)
     if w.flat:
-        return f"with no_grad(): flat_of(a{w.input}, r{w.result}.dtype).copy_(r{w.result})"
-    if w.kind is Mutation.DIFFERENTIABLE:
-        return f"with enable_grad(): a{w.input}.copy_(r{w.result})"
+        return f"{mode}flat_of(a{w.input}, r{w.result}.dtype).copy_(r{w.result})"
     if w.kind is Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
-    return f"with no_grad(): a{w.input}.copy_(r{w.result})"
+    return f"{mode}a{w.input}.copy_(r{w.result})"
 
 
 def _move(s: Source, m: MetadataMutation, signature: Signature, modes: Modes) -> None:

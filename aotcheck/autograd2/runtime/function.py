@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,7 +74,7 @@ class Runner:
         """The gradients for these tangents, and what the graph has saved; ``sizes`` are the values of symbols."""
         graph, function = ready.graph, ready.function
         given = [t for t in tangents if t is not None]
-        lying = [laid_out(t, g) for t, g in zip(given, graph.backward.geometries, strict=True)]
+        lying = [laid_out(t, g, sizes) for t, g in zip(given, graph.backward.geometries, strict=True)]
         numbers = [sizes[name] for name in graph.symbols] if sizes else ()
         if _torch.is_cast():
             with _torch.autocast_off():
@@ -85,6 +86,11 @@ class Runner:
             return found
         passed = {n: t for n, t in zip(graph.backward.tangents, given, strict=True) if n in gradients}
         return [found[k] if n is None or n not in passed else passed[n] for k, n in enumerate(gradients)]
+
+    @functools.cached_property
+    def every(self) -> frozenset[int]:
+        """All these nodes."""
+        return frozenset(range(len(self.held)))
 
     def passed(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward brings a gradient, of those that it frees."""
@@ -145,13 +151,14 @@ def _taken_over(ctx: Any, count: int) -> list[tuple[Tensor, int] | RuntimeError]
     return found
 
 
-def laid_out(t: Tensor, g: Geometry) -> Tensor:
-    """``t`` with the strides that a graph was made for."""
+def laid_out(t: Tensor, g: Geometry, sizes: Mapping[str, int]) -> Tensor:
+    """``t`` with the strides that a graph was made for, whose symbols have values if there are any."""
     if type(t) is not Tensor and type(t) is not torch.nn.Parameter:
         refuse(Event.WRAPPER, f"a gradient is a {type(t).__name__}")
     if t.layout is not torch.strided:
         refuse(Event.SPARSE, "a gradient of a result")
-    stride = g.stride if is_static(g.stride) else dense_strides(t.shape, g.dense_order or range(t.dim()))
+    static = not sizes or is_static(g.stride)
+    stride = g.stride if static else dense_strides(t.shape, g.dense_order or range(t.dim()))
     own = t.stride()
     lies_so = own == stride or all(n == 1 or a == b for n, a, b in zip(t.shape, own, stride, strict=True))
     if lies_so and not (t.is_conj() or t.is_neg()):
@@ -238,7 +245,7 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     """What the backward that runs now is asked for."""
     inputs = None
     if not _torch.wants_all():
-        inputs = tuple([_torch.wants(node) for node, _ in ctx.next_functions[ctx.dirty :]])
+        inputs = _torch.wants([node for node, _ in ctx.next_functions[ctx.dirty :]])
         inputs = None if all(inputs) and not ctx.runner.drops else inputs
     casts = _torch.casts() if _torch.is_cast() else ()
     return Request(tuple([t is not None for t in tangents]), inputs, casts)
@@ -246,7 +253,7 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
 
 def _free(ctx: Any, runner: Runner, passed: frozenset[int] | None) -> None:
     """The nodes that were ``passed``, or all, are freed as by eager's backward; what others need is taken over."""
-    every = frozenset(range(len(runner.held)))
+    every = runner.every
     left: Left | None = ctx.left
     freed = every if passed is None else passed if left is None else passed | left.freed
     if freed == every and every:
@@ -272,7 +279,8 @@ def attach(
 
     Of those that are ``dirty`` there are views already. Autograd gives these a history, as to views of what is written.
     """
-    clean = tuple([r if _torch.base_of(r) is None else r.detach() for r in results])
-    kept = dict(zip(results, clean, strict=True))
-    left = tuple([kept.get(saved[k], saved[k]) for k in runner.saved])
-    return _apply(runner, clean, left, sizes, len(dirty), *dirty, *inputs)
+    left = tuple([saved[k] for k in runner.saved])
+    if any(_torch.base_of(r) is not None for r in results):
+        kept = {r: r.detach() for r in results if _torch.base_of(r) is not None}
+        results, left = (tuple([kept.get(t, t) for t in ts]) for ts in (results, left))
+    return _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,16 @@ class Source:
     def add(self, line: str, indent: int = 1) -> None:
         """One more line."""
         self.lines.append("    " * indent + line)
+
+    def text(self) -> str:
+        """The code. Lines that follow each other and run in the same modes enter these once."""
+        found: list[str] = []
+        for mode, group in itertools.groupby(self.lines, lambda x: x.startswith("    with ") and x.partition(": ")[0]):
+            lines = list(group)
+            if mode and len(lines) > 1:
+                lines = [f"{mode}:", *(f"        {line[len(mode) + 2 :]}" for line in lines)]
+            found += lines
+        return "\n".join(found) + "\n"
 
     def bind(self, prefix: str, value: Any) -> str:
         """A name for a value."""

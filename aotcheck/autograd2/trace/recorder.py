@@ -106,7 +106,7 @@ class Recorder:
             refuse(Event.SPARSE, str(here["layout"]))
         if func is _ZEROS:
             func, info = aten.zeros.default, info_of(aten.zeros.default)
-        out = self._measured(func, info, args, here)
+        out = self.measured(func, info, args, here)
         if func in UNSURE:
             out = as_eager(func, args, kwargs, out)
         if info.may_alias and (source := self._aliased(out, args)) is not None:
@@ -122,7 +122,7 @@ class Recorder:
             node = self.call(func, values, named)
         return self.results(out, node, device)
 
-    def _measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the op's meta kernel gives, or what it gave for operands that lie so."""
         if info.may_alias or self.symbols is not None or func.namespace != "aten":
             return self.run(func, args, kwargs)

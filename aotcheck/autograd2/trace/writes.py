@@ -41,7 +41,7 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
         tracer.run(func, args, kwargs)
         has = lies
     else:
-        functional = tracer.run(info.functional, args, kwargs)
+        functional = tracer.measured(info.functional, info_of(info.functional), args, kwargs)
         if functional.shape != target.shape:
             raise RuntimeError(f"output with shape {target.shape} doesn't match the broadcast shape {functional.shape}")
         has, lies = geometry_of(functional), geometry_of(target)
