@@ -12,7 +12,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, GraphResult, How, Made, MadeLeaf, Step
-from aotcheck.autograd2.ir.size import same
+from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import info_of
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
@@ -153,6 +153,10 @@ class Results:
         self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor
     ) -> Fresh | Alias:
         table = self.traced.tracer.table
+        if not same(term(state.storage.nbytes()), state.nbytes):
+            table.flat(state)
+        if _lost_memory(t, state):
+            refuse(Event.FREED)
         known = self._roots.get(state)
         if known is None:
             look = GraphResult(
@@ -162,7 +166,7 @@ class Results:
                 state_of(root).is_parameter,
             )
             g, differentiable = geometry_of(root), look.leaf or (requires_grad(root) and not root.is_leaf)
-            fills = not state_of(root).moved or same(g.end * g.dtype.itemsize, state.nbytes)
+            fills = not (state_of(root).moved or state.resized) or same(g.end * g.dtype.itemsize, state.nbytes)
             if differentiable or (same(g.offset, 0) and fills):
                 known = (root, self.add(table.read(root), g, root if differentiable else None, look))
             else:  # what it was a view of lies elsewhere now
