@@ -15,7 +15,6 @@ from aotcheck.autograd2.analyze.effects import more_needs
 from aotcheck.autograd2.config import count
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
 from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, Signature
@@ -105,7 +104,7 @@ def _specialize(
     compilers: Compilers,
     needs: Needs,
 ) -> tuple[Specialization, Needs]:
-    """Trace until nothing more is needed. A trace with symbols that needs bases is given up."""
+    """Trace until nothing more is needed."""
     while True:
         bound = bind(needs.gradients)
         try:
@@ -119,8 +118,6 @@ def _specialize(
         if more == needs:
             return _finish(traced, needs, compilers), needs
         disarm(traced.tracer.alive)
-        if more.bases and more.dynamic:
-            refuse(Event.BASES)
         needs = more
 
 
@@ -135,8 +132,8 @@ def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specializatio
             check_counters(traced, analysis)
             part = _partition(traced, analysis, backwards, compilers, left)
             made = _emit(traced, analysis, groups, part, compilers, left)
-            once, taken = unused(recorded, part), taken_symbols(part.forward)
-            if once and set(symbols_of(once)) <= set(taken):
+            taken = taken_symbols(part.forward)
+            if once := unused(recorded, part, taken):
                 run_once(made.call, [*part.forward.inputs, *taken], once, traced.tracer.draws.drawn_from())
             return made
     finally:

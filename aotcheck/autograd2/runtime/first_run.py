@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import CONSTANT, Node, ancestors
 from aotcheck.autograd2.partition.default import Partition
 from aotcheck.autograd2.runtime.code import function_of
@@ -17,13 +18,17 @@ from aotcheck.autograd2.runtime.code import function_of
 __all__ = ["run_once", "unused"]
 
 
-def unused(recorded: Sequence[Node], part: Partition) -> list[Node]:
-    """Of what was recorded forward what no graph runs, with what it needs; but for views and ops not of torch's."""
+def unused(recorded: Sequence[Node], part: Partition, taken: Sequence[str]) -> list[Node]:
+    """Of what was recorded forward what no graph runs, with what it needs.
+
+    But for views, ops not of torch's, and what needs the values of other symbols than those that the graph has taken.
+    """
     runs = {*part.forward.nodes, *(n for graph in part.backwards for n in graph.nodes)}
     of_others: set[Node] = set()
     dead = []
     for n in recorded:
-        if getattr(n.op, "namespace", "aten") != "aten" or not of_others.isdisjoint(n.inputs()):
+        unknown = getattr(n.op, "namespace", "aten") != "aten" or not set(taken).issuperset(symbols_of([n]))
+        if unknown or not of_others.isdisjoint(n.inputs()):
             of_others.add(n)  # it may do what must not be done twice
         elif n not in runs and n.op != CONSTANT and n.memory is None:
             dead.append(n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
+from aotcheck.autograd2.ir.size import is_static
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Replica, make_replica
@@ -111,21 +113,26 @@ class _Maker:
 
     def _symbolic(self, real: Tensor, position: int) -> Tensor | None:
         """A tensor some numbers of which are symbols, or those of another on its storage."""
-        symbols = self.tracer.symbols
-        if symbols is None:
-            return None
-        address = _torch.address_of(real)
+        symbols, address = self.tracer.symbols, _torch.address_of(real)
         members = self.members.get(address, [])
-        if position < 0 or not any(symbols.varies(k) for k, _ in members):
-            symbols.fixed(position, real)
+        if symbols is None or (lies := symbols.lies(position, real, members)) is None:
             return None
-        shape, stride, offset = symbols.lies(position, real)
+        shape, stride, offset = lies
         known = self.storages.get(address)
         if known is None:
-            nbytes = symbols.nbytes(real, members, (shape, stride, offset))
+            nbytes = symbols.nbytes(real, members, lies)
             whole = torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
             known = self.storages[address] = _torch.storage_of(whole)
         return self._on(known, real, offset, shape, stride)
+
+    def view_function(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Any]:
+        """What makes the view ``t`` of its base: its op, or, where numbers of it are symbols, ``as_strided``."""
+        symbols, members = self.tracer.symbols, self.members[_torch.address_of(t)]
+        if symbols is None or (lies := symbols.lies(self.position[t], t, members)) is None:
+            return _torch.view_function(t)
+        if geometry_of(t)[3:] != geometry_of(base)[3:]:
+            refuse(Event.BASES, "a view of another dtype")
+        return lambda replica: replica.as_strided(*lies)
 
     def _elem(self, real: Tensor) -> Tensor:
         source = _torch.storage_of(real)
@@ -210,30 +217,33 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         if with_bases and base is not None:
             views.append((descriptor, t))
             if base not in known and base not in made:
+                if tracer.symbols is not None and tracer.symbols.dynamic:
+                    refuse(Event.BASES, f"{descriptor}, whose base is no argument")
                 _admit(base, BaseOf(descriptor))
                 root(BaseOf(descriptor), base)
         else:
             root(descriptor, t)
     with tracer:
         for descriptor, t in views:
-            replica = _view(t, made)
+            replica = _view(maker, t, made)
             traced = _traced(tracer, descriptor, t, replica, None)
             made[t] = traced
             order.append(traced)
     return order
 
 
-def _view(t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
+def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     """The view ``t`` made again from the replica of its base."""
     base = _torch.base_of(t)
     assert base is not None
-    how = _torch.creation_meta(t)
+    how, function = _torch.creation_meta(t), maker.view_function(t, base)
     try:
         with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
-            replica: Any = _torch.view_function(t)(made[base].replica)
+            replica: Any = function(made[base].replica)
     except RuntimeError as error:
         refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")
-    if geometry_of(replica) != geometry_of(t):
+    lies = geometry_of(replica)
+    if lies != geometry_of(t) and is_static((lies.offset, *lies.shape, *lies.stride)):
         refuse(Event.BASE, "an argument")
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
         _torch.set_creation_meta(replica, how)

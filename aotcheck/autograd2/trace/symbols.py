@@ -63,27 +63,21 @@ class Symbols:
         if first < end:
             self.checks.append(f"n[{first}:{end}] == {tuple(numbers[first:end])!r}")
 
-    def fixed(self, position: int, t: Tensor) -> None:
-        """A tensor no number of which is a symbol."""
-        if position >= 0:
-            lies = f"t{position}.storage_offset() == {t.storage_offset()}"
-            bytes_ = f"t{position}.untyped_storage().nbytes() == {t.untyped_storage().nbytes()}"
-            self.checks += [
-                f"t{position}.shape == {tuple(t.shape)}",
-                f"t{position}.stride() == {t.stride()}",
-                lies,
-                bytes_,
-            ]
-
-    def varies(self, position: int) -> bool:
-        """Whether a number of a tensor is a symbol."""
-        return any(r.position == position and r.of is not Of.PLAIN for r in self.dynamic)
-
-    def lies(self, position: int, t: Tensor) -> tuple[list[Any], list[Any], Any]:
-        """The shape, the strides and the offset of a replica of ``t``.
+    def lies(self, position: int, t: Tensor, members: Sequence[tuple[int, Tensor]]) -> tuple[Any, Any, Any] | None:
+        """The shape, the strides and the offset of a replica of ``t``; None if all numbers of its storage are fixed.
 
         A stride that varies, and is that of a dense dimension or a size times another stride, is that product.
         """
+        varying = {r.position for r in self.dynamic if r.of is not Of.PLAIN}
+        if position < 0 or varying.isdisjoint(k for k, _ in members):
+            if position >= 0:
+                self.checks += [
+                    f"t{position}.shape == {tuple(t.shape)}",
+                    f"t{position}.stride() == {t.stride()}",
+                    f"t{position}.storage_offset() == {t.storage_offset()}",
+                    f"t{position}.untyped_storage().nbytes() == {t.untyped_storage().nbytes()}",
+                ]
+            return None
         shape = [self._number(Read(Of.SIZE, position, d), n) for d, n in enumerate(t.shape)]
         stride: list[Any] = [None] * t.dim()
         expected: Any = 1

@@ -10,10 +10,13 @@ from aotcheck.autograd2.api import aot_function
 
 
 def test_what_no_result_needs_raises_as_in_eager_and_draws_nothing_twice() -> None:
-    compiled = aot_function(lambda x: (F.binary_cross_entropy(x, x.double()), x + 1)[1])
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="Found dtype Double"):
-            compiled(torch.full((3,), 0.5))
+    for dynamic in (False, True):
+        compiled = aot_function(
+            lambda x: (F.binary_cross_entropy(x, x.double()), x.new_zeros(x.shape), x + 1)[2], dynamic=dynamic
+        )
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="Found dtype Double"):
+                compiled(torch.full((3,), 0.5))
     dropped = aot_function(lambda x: (F.dropout(x).sin(), x + 1)[1])
     torch.manual_seed(0)
     for _ in range(2):

@@ -37,6 +37,11 @@ def _append(q, k, v):
     return torch.cat([k, q], 1), (q @ torch.cat([v, q], 1).mT)
 
 
+def _view_and_base(n):
+    base = torch.ones(n, 3, requires_grad=True) * 2
+    return base, base[:, 1:]
+
+
 NUMBERS = {
     "an int bounds a slice": (lambda x, n: (x[:, n : n + 2] * n, n + 1, -n, n / 2), lambda n: (torch.randn(3, 14), n)),
     "a float divides": (lambda x, t: x / t, lambda n: (torch.randn(3), 1.0 / n)),
@@ -45,6 +50,7 @@ NUMBERS = {
     "a size and an int": (lambda x, n: x[: n - 1] + x.shape[0], lambda n: (torch.randn(n), n)),
     "slices of a cache": (_append, lambda n: (torch.randn(2, 1, 4), *torch.randn(2, 2, 9, 4)[:, :, :n])),
     "parts of one storage": (_append, lambda n: (torch.randn(1, 1, 4), *torch.randn(1, n, 12).chunk(3, -1)[1:])),
+    "a view beside its base": (lambda b, v: (v.mul_(2), b[0] + 1), _view_and_base),
     "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
 }
 

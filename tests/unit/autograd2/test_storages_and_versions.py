@@ -59,6 +59,17 @@ def test_a_storage_that_grows_is_filled_and_is_freed_is_empty() -> None:
     assert x.untyped_storage().nbytes() == 0
 
 
+def test_a_view_of_what_the_function_made_and_freed_is_refused() -> None:
+    def function(x: Any) -> Any:
+        made = x * 2
+        view = made.t()
+        made.untyped_storage().resize_(0)
+        return view
+
+    with pytest.raises(UnsupportedError, match="memory that was freed"):
+        aot_function(function)(torch.ones(2, 3))
+
+
 def test_an_empty_tensor_that_is_written_under_grad_gets_a_history() -> None:
     def function(x: Any, y: Any) -> Any:
         x[:0].copy_(y)
