@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,9 +144,8 @@ def emit(
     grad = modes.grad
     inside = modes.inference and not attachments
     detached = ".detach()" if grad and modes.records_grad else ""
-    given = [
-        f"a{i}{detached}" if isinstance(i, int) else f"flat_of(a{i[0]}, {s.bind('dtype', i[1])})" for i in graph_inputs
-    ]
+    given = [f"a{i}{detached}" if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs]
+    flats = dict(i for i in graph_inputs if isinstance(i, tuple))
     results = [f"r{k}" for k in range(len(signature.results))]
     given += symbolic.taken
     drawn = [s.bind("generator", g) for g in modes.draws]
@@ -155,6 +154,8 @@ def emit(
     within = ["inference(False)", "no_grad()"] if modes.inference and not inside else []
     within += ["autocast_off()"] if modes.autocast else []
     opened = f"with {', '.join(within)}: " if within else ""
+    for k, dtype in flats.items():
+        s.add(f"{opened}f{k} = flat_of(a{k}, {s.bind('dtype', dtype)})")
     if grad and not modes.records_grad:
         s.add("set_grad(False)")
     s.add("try:")
@@ -181,7 +182,7 @@ def emit(
     for j, k in shared.items() if attachments else ():
         s.add(f"saved[{j}] = r{k}")
     left = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
-    order = _Order(s, signature, modes, attachments, left, kept)
+    order = _Order(s, signature, modes, attachments, left, kept, flats.keys())
     order.all()
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     if signature.shared:
@@ -258,6 +259,8 @@ class _Order:
     attachments: Sequence[Attachment]
     left: Mapping[int, How]
     kept: Sequence[Memory]
+    flats: Set[int]
+    """Inputs whose whole storage the graph takes."""
     done: set[Any] = field(default_factory=set, init=False)
     attached: set[Component] = field(default_factory=set, init=False)
     entries: dict[int, str] = field(default_factory=dict, init=False)
@@ -405,7 +408,8 @@ class _Order:
                 self.s.add(
                     f"{_mode((True, False), self.modes)}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)"
                 )
-        self.s.add(_in_place(_write(w, self.modes), self.signature, w.input, self.modes))
+        known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
+        self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.versions:
             self.s.names["increment_version"] = torch.autograd.graph.increment_version
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
@@ -425,10 +429,12 @@ class _Order:
         _make(self.s, how, k, self.modes)
 
 
-def _write(w: Written, modes: Modes) -> str:
+def _write(w: Written, known: bool, modes: Modes) -> str:
+    """The line that writes; ``known``: the whole storage has a name."""
     mode = _mode((w.kind is Mutation.DIFFERENTIABLE, modes.inference), modes)
     if w.flat:
-        return f"{mode}flat_of(a{w.input}, r{w.result}.dtype).copy_(r{w.result})"
+        whole = f"f{w.input}" if known else f"flat_of(a{w.input}, r{w.result}.dtype)"
+        return f"{mode}{whole}.copy_(r{w.result})"
     if w.kind is Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
     return f"{mode}a{w.input}.copy_(r{w.result})"

@@ -14,10 +14,7 @@ __all__ = ["as_inference", "flat_of", "raw_alias", "restrided", "set_storage"]
 def flat_of(t: Tensor, dtype: torch.dtype) -> Tensor:
     """The whole storage of ``t`` in one dimension."""
     storage = t.untyped_storage()
-    with torch.no_grad():
-        return torch.empty(0, dtype=dtype, device=t.device).set_(
-            storage, 0, (storage.nbytes() // dtype.itemsize,), (1,)
-        )
+    return torch.empty(0, dtype=dtype, device=t.device).set_(storage, 0, (storage.nbytes() // dtype.itemsize,), (1,))
 
 
 def as_base(t: Tensor) -> Tensor:
@@ -43,10 +40,9 @@ def as_inference(t: Tensor, inference: bool) -> Tensor:
 def raw_alias(t: Tensor, g: Geometry, shift: int | None) -> Tensor:
     """A tensor without history at ``g`` on the storage of ``t``. Offsets count from that of ``t``, less ``shift``."""
     offset = g.offset if shift is None else t.storage_offset() + g.offset - shift
-    with torch.no_grad():
-        made = torch.empty(0, dtype=g.dtype, device=t.device).set_(t.untyped_storage(), offset, g.shape, g.stride)
-        made = torch.ops.aten._conj.default(made) if g.conj else made
-        return torch.ops.aten._neg_view.default(made) if g.neg else made
+    made = torch.empty(0, dtype=g.dtype, device=t.device).set_(t.untyped_storage(), offset, g.shape, g.stride)
+    made = torch.ops.aten._conj.default(made) if g.conj else made
+    return torch.ops.aten._neg_view.default(made) if g.neg else made
 
 
 def set_storage(t: Tensor, base: Tensor, g: Geometry, shift: int | None, by_data: bool) -> None:
