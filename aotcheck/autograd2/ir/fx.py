@@ -13,7 +13,7 @@ from torch import fx
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import CONSTANT, Node, getitem
-from aotcheck.autograd2.ir.size import symbols_in
+from aotcheck.autograd2.ir.size import symbols, symbols_in
 
 __all__ = ["examples", "graph_module", "symbols_of"]
 
@@ -82,7 +82,7 @@ def graph_module(
     at: dict[Node, fx.Node] = {}
     lower = _Lowering(graph, at)
     attributes: dict[str, Any] = {}
-    found = {str(s): s for n in nodes for a in (*n.args, *n.kwargs.values()) for s in _free_symbols(a)}
+    found = {str(s): s for s in symbols([[*n.args, *n.kwargs.values()] for n in nodes])}
     sizes: dict[Node, list[tuple[str, int | None]]] = {}
     for symbol, (source, dim) in defined.items():
         sizes.setdefault(source, []).append((symbol, dim))
@@ -121,12 +121,6 @@ def graph_module(
         else:
             setattr(root, title, value)
     return fx.GraphModule(root, graph, class_name=name)
-
-
-def _free_symbols(a: Any) -> set[Any]:
-    if isinstance(a, sympy.Basic):
-        return set(a.free_symbols)
-    return {s for x in a for s in _free_symbols(x)} if type(a) in (list, tuple) else set()
 
 
 def examples(inputs: Sequence[Node | str], env: Any = None) -> list[Any]:

@@ -40,23 +40,10 @@ class Node:
     Attributes:
         geometry: how the value lies at run time; None for several results at once.
         memory: the placeholder or constant with which the value shares memory at run time, if it may.
-        parts: of several results, the geometry of each, or the result itself if it is no tensor.
         where: the line of the user's program that recorded it.
     """
 
-    __slots__ = (
-        "args",
-        "constant",
-        "device",
-        "geometry",
-        "kwargs",
-        "memory",
-        "name",
-        "op",
-        "parts",
-        "sequence",
-        "where",
-    )
+    __slots__ = ("args", "constant", "device", "geometry", "kwargs", "memory", "name", "op", "sequence", "where")
 
     def __init__(self, op: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = NO_KWARGS) -> None:
         self.op = op
@@ -65,7 +52,6 @@ class Node:
         self.geometry: Geometry | None = None
         self.device: torch.device | None = None
         self.memory: Node | None = None
-        self.parts: tuple[Any, ...] | None = None
         self.constant: Any = None
         self.where: Where | None = None
         self.sequence = -1

@@ -29,6 +29,7 @@ __all__ = [
     "is_static",
     "product",
     "same",
+    "symbols",
     "symbols_in",
     "term",
     "text",
@@ -55,13 +56,16 @@ def term(x: Any) -> Any:
     return _torch.expression_of(x)
 
 
-def symbols_in(x: Any) -> list[str]:
-    """The names of the symbols in a term, or in lists of terms, sorted."""
-    if isinstance(x, sympy.Basic):
-        return sorted(map(str, x.free_symbols))
+def symbols(x: Any) -> set[Any]:
+    """The symbols in a term, or in lists of terms."""
     if isinstance(x, (list, tuple)):
-        return sorted({name for y in x for name in symbols_in(y)})
-    return []
+        return {symbol for y in x for symbol in symbols(y)}
+    return set(x.free_symbols) if isinstance(x, sympy.Basic) else set()
+
+
+def symbols_in(x: Any) -> list[str]:
+    """Their names, sorted."""
+    return sorted(map(str, symbols(x)))
 
 
 def is_static(terms: Iterable[Any]) -> bool:

@@ -16,6 +16,7 @@ from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import dense_strides, is_static
 from aotcheck.autograd2.joint.joint import Request
 from aotcheck.autograd2.partition.default import BackwardGraph
+from aotcheck.autograd2.runtime.tensors import restrided
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 __all__ = ["Ready", "Runner", "attach", "laid_out", "stand_in", "watch"]
@@ -159,11 +160,7 @@ def laid_out(t: Tensor, g: Geometry, sizes: Mapping[str, int]) -> Tensor:
         refuse(Event.SPARSE, "a gradient of a result")
     static = not sizes or is_static(g.stride)
     stride = g.stride if static else dense_strides(t.shape, g.dense_order or range(t.dim()))
-    own = t.stride()
-    lies_so = own == stride or all(n == 1 or a == b for n, a, b in zip(t.shape, own, stride, strict=True))
-    if lies_so and not (t.is_conj() or t.is_neg()):
-        return t
-    return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
+    return restrided(t.resolve_conj().resolve_neg(), stride)
 
 
 _WRITTEN = (

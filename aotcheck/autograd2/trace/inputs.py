@@ -105,25 +105,10 @@ class _Maker:
     def plain(self, real: Tensor) -> Replica:
         """Lies as ``real`` does, without history."""
         with _inference(real.is_inference()):
-            elem = self._symbolic(real, self.position.get(real, -1))
-            replica = make_replica(self._elem(real) if elem is None else elem, real.device, self.tracer)
+            replica = make_replica(self._elem(real), real.device, self.tracer)
         replica.aot.is_parameter = isinstance(real, torch.nn.Parameter)
         replica.aot.was_a_view = _torch.base_of(real) is not None
         return replica
-
-    def _symbolic(self, real: Tensor, position: int) -> Tensor | None:
-        """A tensor some numbers of which are symbols, or those of another on its storage."""
-        symbols, address = self.tracer.symbols, _torch.address_of(real)
-        members = self.members.get(address, [])
-        if symbols is None or (lies := symbols.lies(position, real, members)) is None:
-            return None
-        shape, stride, offset = lies
-        known = self.storages.get(address)
-        if known is None:
-            nbytes = symbols.nbytes(real, members, lies)
-            whole = torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
-            known = self.storages[address] = _torch.storage_of(whole)
-        return self._on(known, real, offset, shape, stride)
 
     def view_function(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Any]:
         """What makes the view ``t`` of its base: its op, or, where numbers of it are symbols, ``as_strided``."""
@@ -135,28 +120,22 @@ class _Maker:
         return lambda replica: replica.as_strided(*lies)
 
     def _elem(self, real: Tensor) -> Tensor:
-        source = _torch.storage_of(real)
-        address = _torch.storage_address(source)
-        known = self.storages.get(address)
-        lazy = real.is_conj() or real.is_neg()
-        if known is None and not real.storage_offset() and not lazy:
-            elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=_torch.META)
-            own = _torch.storage_of(elem)
-            if own.nbytes() == source.nbytes():
-                self.storages[address] = own
-                return elem
+        """A meta tensor that lies as ``real`` does; some numbers may be symbols, if some are of one on its storage."""
+        address, symbols = _torch.address_of(real), self.tracer.symbols
+        lies: tuple[Any, Any, Any] = real.shape, real.stride(), real.storage_offset()
+        nbytes, known = _torch.storage_of(real).nbytes(), self.storages.get(address)
+        position, members = self.position.get(real, -1), self.members.get(address, [])
+        if symbols is not None and (found := symbols.lies(position, real, members)) is not None:
+            lies, nbytes = found, symbols.nbytes(real, members, found) if known is None else known.nbytes()
         if known is None:
-            whole = torch.empty(source.nbytes(), dtype=torch.uint8, device=_torch.META)
-            known = self.storages[address] = _torch.storage_of(whole)
-        elem = self._on(known, real, real.storage_offset(), real.shape, real.stride())
-        if known.nbytes() != source.nbytes():
-            known.resize_(source.nbytes())
-        return elem
-
-    def _on(self, storage: torch.UntypedStorage, real: Tensor, offset: Any, shape: Any, stride: Any) -> Tensor:
-        """A tensor that lies so on a storage, with the bits of ``real``."""
+            known = self.storages[address] = _torch.storage_of(
+                torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
+            )
         elem = torch.empty(0, dtype=real.dtype, device=_torch.META)
-        _torch.set_geometry(elem, storage, offset, shape, stride)
+        shape, stride, offset = lies
+        _torch.set_geometry(elem, known, offset, shape, stride)
+        if type(nbytes) is int and known.nbytes() != nbytes:
+            known.resize_(nbytes)
         with torch.no_grad():
             elem = torch.ops.aten._conj.default(elem) if real.is_conj() else elem
             return torch.ops.aten._neg_view.default(elem) if real.is_neg() else elem

@@ -8,7 +8,7 @@ import torch
 
 from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.trace.flat import scatter
-from aotcheck.autograd2.trace.view import RESHAPES, SPLITS, WINDOW, View
+from aotcheck.autograd2.trace.view import RESHAPES, WINDOW, View
 
 __all__ = ["inverse"]
 
@@ -45,13 +45,5 @@ def inverse(graph: Graph, view: View, value: Node, before: Callable[[], Node]) -
         return graph.like(value, aten.select_scatter.default, old, value, *args)
     if op is aten.slice.Tensor:
         return graph.like(value, aten.slice_scatter.default, old, value, *args)
-    if op is aten.diagonal.default:
-        return graph.like(value, aten.diagonal_scatter.default, old, value, *args, **view.kwargs)
-    assert view.index is not None
-    if op is aten.unbind.int:
-        return graph.like(value, aten.select_scatter.default, old, value, args[0] if args else 0, view.index)
-    assert op in SPLITS, op
-    dim = args[1] if len(args) > 1 else 0
-    start = sum(args[0][: view.index]) if isinstance(args[0], (list, tuple)) else args[0] * view.index
-    end = start + view.geometry.shape[dim]
-    return graph.like(value, aten.slice_scatter.default, old, value, dim, start, end)
+    assert op is aten.diagonal.default, op
+    return graph.like(value, aten.diagonal_scatter.default, old, value, *args, **view.kwargs)

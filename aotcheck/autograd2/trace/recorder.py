@@ -21,7 +21,7 @@ from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, without_meta_kern
 from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
-from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View
+from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
 from aotcheck.autograd2.trace.where import user_line
 
 __all__ = ["Recorder", "check_bounds"]
@@ -189,9 +189,9 @@ class Recorder:
                 if func is _AS_STRIDED or not parent.fits:
                     self.table.view(r)
                 else:
+                    op, given = part_of(func, rest, parts, k) if many else (func, rest)
                     view = state.views[geometry] = View(state, geometry)
-                    view.derive(parent, func, rest, known or NO_KWARGS, index)
-                    view.parts = parts if many else None
+                    view.derive(parent, op, given, known or NO_KWARGS)
             if r is not source:
                 how = Step(func, rest, known, index, *modes)
                 before = state_of(source).step
@@ -319,7 +319,6 @@ class Recorder:
                 made.append(same if type(o) is not Replica else o)
             else:
                 made.append(self.fresh(o, self.graph.call(getitem, (node, k)), device))
-        node.parts = tuple([geometry_of(m) if isinstance(m, Tensor) else _terms(m) for m in made])
         node.device = device
         return type(out)(made) if type(out) in (list, tuple) else tuple(made)
 

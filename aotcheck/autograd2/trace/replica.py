@@ -206,11 +206,6 @@ class Replica(Tensor):
         _torch.set_data(self, value)
 
     @property
-    def _version(self) -> NoReturn:  # type: ignore[override]  # torch types it as an attribute
-        """Refused: calls before may have counted it up."""
-        refuse(Event.DATA, "the version of a tensor")
-
-    @property
     def _base(self) -> Tensor | None:  # type: ignore[override]  # torch types it as an attribute
         """As of the real tensor: of a view it is asked of a replica that is one."""
         self.aot.trace.bases_wanted |= self.aot.was_a_view
@@ -236,17 +231,6 @@ class Replica(Tensor):
     def grad(self) -> None:
         self.grad = None
 
-    def _use_count(self) -> int:
-        refuse(Event.SWAP)
-
-    def register_hook(self, hook: Any) -> NoReturn:
-        """Refused, but while a trace sets itself up."""
-        refuse(Event.HOOK, "register_hook")
-
-    def register_post_accumulate_grad_hook(self, hook: Any) -> NoReturn:
-        """Refused."""
-        refuse(Event.HOOK, "register_post_accumulate_grad_hook")
-
     def retain_grad(self) -> None:
         """Refused of a tensor that is no leaf."""
         if not self.is_leaf:
@@ -254,18 +238,23 @@ class Replica(Tensor):
         super().retain_grad()
 
 
-def _refused(what: str) -> Any:
+def _refused(event: Event, what: str) -> Any:
     def refused(*_: Any, **__: Any) -> NoReturn:
-        refuse(Event.DATA, what)
+        refuse(event, what)
 
     return refused
 
 
-_NEED_DATA = {name: name for name in ("tolist", "numpy", "apply_", "map_", "map2_", "data_ptr")}
-_NEED_DATA |= dict.fromkeys(("__repr__", "__str__", "__format__"), "the text of a tensor")
-_NEED_DATA |= dict.fromkeys(("__reduce_ex__", "__deepcopy__", "__array__"), "a tensor is copied or pickled by Python")
-for _name, _what in _NEED_DATA.items():
-    setattr(Replica, _name, _refused(_what))
+_REFUSED = {name: (Event.DATA, name) for name in ("tolist", "numpy", "apply_", "map_", "map2_", "data_ptr")}
+_REFUSED |= {name: (Event.DATA, "the text of a tensor") for name in ("__repr__", "__str__", "__format__")}
+_COPIES = (Event.DATA, "a tensor is copied or pickled by Python")
+_REFUSED |= dict.fromkeys(("__reduce_ex__", "__deepcopy__", "__array__"), _COPIES)
+_REFUSED |= {x: (Event.HOOK, x) for x in ("register_hook", "register_post_accumulate_grad_hook")}
+for _name, (_event, _what) in {**_REFUSED, "_use_count": (Event.SWAP, "")}.items():
+    setattr(Replica, _name, _refused(_event, _what))
+Replica._version = property(_refused(Event.DATA, "the version of a tensor"))  # type: ignore[assignment]  # others count
+
+
 
 
 class Disarmed(Replica):

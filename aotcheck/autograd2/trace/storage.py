@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import Graph, Node, getitem
+from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace import flat as flats
@@ -216,9 +216,6 @@ class StorageTable:
             value = flats.gather(self.graph, view.parent.geometry, parent, view.geometry)
         else:
             value = self.graph.view(view.op, parent, *view.args, **view.kwargs)
-            if view.index is not None:
-                value.parts = view.parts
-                value = self.graph.view(getitem, value, view.index)
         value.geometry = view.geometry
         return value
 

@@ -11,7 +11,7 @@ the way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from aotcheck.autograd2.ir.graph import NO_KWARGS, Node
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import Size, same
 
-__all__ = ["INVERTIBLE", "RESHAPES", "SPLITS", "UNSAFE_SPLITS", "WINDOW", "StorageState", "View"]
+__all__ = ["INVERTIBLE", "RESHAPES", "UNSAFE_SPLITS", "WINDOW", "StorageState", "View", "part_of"]
 
 aten = torch.ops.aten
 
@@ -44,15 +44,13 @@ RESHAPES = frozenset(
 UNSAFE_SPLITS = frozenset({aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default})
 """Their results share memory with the operand, though autograd is not told."""
 
-SPLITS = UNSAFE_SPLITS | {aten.split.Tensor, aten.split_with_sizes.default}
-INVERTIBLE = RESHAPES | SPLITS | {
+INVERTIBLE = RESHAPES | {
     aten.transpose.int,
     aten.t.default,
     aten.permute.default,
     aten.select.int,
     aten.slice.Tensor,
     aten.diagonal.default,
-    aten.unbind.int,
     aten.view_as_real.default,
     aten.view_as_complex.default,
     aten._conj.default,
@@ -64,32 +62,35 @@ WINDOW = "window"
 """In place of an op: the view is cut from the flat value of its storage by its geometry."""
 
 
+def part_of(op: Any, args: Sequence[Any], parts: Sequence[Geometry], k: int) -> tuple[Any, tuple[Any, ...]]:
+    """The op and its arguments that make the ``k``-th of several views alone."""
+    if op is aten.unbind.int:
+        return aten.select.int, (args[0] if args else 0, k)
+    dim = args[1] if len(args) > 1 else 0
+    start = sum(g.shape[dim] for g in parts[:k])
+    return aten.slice.Tensor, (dim, start, start + parts[k].shape[dim])
+
+
 class View:
-    """One geometry on a storage: what ``op`` makes of ``parent``, the ``index``-th of several results.
+    """One geometry on a storage: what ``op`` makes of ``parent``.
 
     ``value`` is what it held at ``version`` of the storage; a root has no parent.
     """
 
-    __slots__ = ("args", "geometry", "index", "kwargs", "op", "parent", "parts", "state", "value", "version")
+    __slots__ = ("args", "geometry", "kwargs", "op", "parent", "state", "value", "version")
 
     def __init__(self, state: StorageState, geometry: Geometry) -> None:
         self.state = state
         self.geometry = geometry
         self.value: Node | None = None
         self.version = -1
-        self.parts: tuple[Geometry, ...] | None = None
         self.derive(None, None)
 
     def derive(
-        self,
-        parent: View | None,
-        op: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] = NO_KWARGS,
-        index: int | None = None,
+        self, parent: View | None, op: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = NO_KWARGS
     ) -> None:
         """From now on the view is what ``op`` makes of ``parent``."""
-        self.parent, self.op, self.args, self.kwargs, self.index = parent, op, args, kwargs, index
+        self.parent, self.op, self.args, self.kwargs = parent, op, args, kwargs
 
     @property
     def invertible(self) -> bool:

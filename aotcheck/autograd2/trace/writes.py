@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
+from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
+from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import as_eager
 from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
@@ -143,21 +145,20 @@ def _stride_order(g: Geometry) -> list[int]:
 
 
 def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A write to each tensor of a list; refused where they share memory with each other or with operands."""
+    """A write to each tensor of a list; refused where they share memory with each other or with other operands."""
     targets: Sequence[Tensor] = args[0]
     if any(geometry_of(t).may_overlap_itself for t in targets):
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
-    addresses = [_torch.address_of(t) for t in targets]
-    others = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
-    read = {_torch.address_of(x) for x in others}
-    if len(set(addresses)) < len(addresses) or read & set(addresses):
-        if torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others)):
-            refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory and require grad")
-        return _one_by_one(tracer, func, args, kwargs)
+    addresses = {_torch.address_of(t) for t in targets}
+    pairs = [(k, x) for a in args[1:] for k, x in enumerate(a if type(a) in (list, tuple) else (a,))]
+    read = [x for k, x in pairs if type(x) is Replica and x is not targets[k] and _torch.address_of(x) in addresses]
+    if not _apart(targets) or not all(_apart([*targets, x]) for x in read):
+        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
+    if len(addresses) < len(targets) and torch.is_grad_enabled() and any(map(_torch.requires_grad, targets)):
+        refuse(Event.OVERLAP, f"tensors in the lists of {func} lie on one storage and require grad")
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     out = tracer.run(info.functional, args, kwargs)
     node = tracer.call(info.functional, values, named)
-    node.parts = tuple(geometry_of(o) for o in out)
     for k, (t, o) in enumerate(zip(targets, out, strict=True)):
         item = tracer.graph.call(getitem, (node, k))
         item.device = state_of(t).device
@@ -165,22 +166,12 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     return None
 
 
-def _one_by_one(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Tensors in the lists share memory: the op on one after the other, as eager's kernels on the CPU do."""
-    name = _torch.op_name(func).removeprefix("_foreach_")
-    kind = "Tensor" if len(args) > 1 and isinstance(args[1], (list, tuple, Tensor)) else "Scalar"
-    if kind == "Tensor" and not isinstance(args[1], Tensor) and not isinstance(args[1][0], Tensor):
-        kind = "Scalar"
-    packet = getattr(aten, name, None)
-    op = getattr(packet, kind, None) or getattr(packet, "default", None)
-    if op is None or info_of(op).kind is not Kind.IN_PLACE or state_of(args[0][0]).device.type != "cpu":
-        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
-    for k, t in enumerate(args[0]):
-        rest = [a[k] if type(a) in (list, tuple) else a for a in args[1:]]
-        named = {n: a[k] if type(a) in (list, tuple) else a for n, a in kwargs.items()}
-        if name in ("addcmul_", "addcdiv_") and len(rest) > 2:
-            named["value"] = rest.pop()
-        in_place(tracer, op, info_of(op), (t, *rest), named)
+def _apart(tensors: Sequence[Tensor]) -> bool:
+    """Whether each tensor ends before the next one on its storage begins."""
+    lies = [(_torch.address_of(t), geometry_of(t)) for t in tensors]
+    spans = [(a, by_size(g.offset * g.dtype.itemsize), g.end * g.dtype.itemsize) for a, g in lies if not g.is_empty]
+    spans.sort(key=lambda span: span[:2])
+    return all(a[0] != b[0] or by_size(a[2]) <= b[1] for a, b in itertools.pairwise(spans))
 
 
 def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -208,8 +199,6 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     else:
         node = tracer.call(info.functional, values, named)
     node.device = device
-    if not single:
-        node.parts = tuple(geometry_of(r) for r in wanted)
     for k, (t, r) in enumerate(zip(targets, wanted, strict=True)):
         item = node if single else tracer.graph.call(getitem, (node, k))
         item.device = state_of(t).device
@@ -376,11 +365,9 @@ def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     else:
         node = tracer.call(aten._native_batch_norm_legit_no_training.default, (*values[:5], *values[6:]))
     made = tuple([tracer.fresh(o, tracer.graph.call(getitem, (node, k)), device) for k, o in enumerate(out)])
-    node.parts = tuple(geometry_of(m) for m in made)
     if updates:
         for k, t in ((3, mean), (4, variance)):
             item = tracer.graph.call(getitem, (node, k))
             item.device = device
             tracer.table.write(tracer.table.view(t), item)
-        node.parts = (*node.parts, geometry_of(mean), geometry_of(variance))
     return made
