@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.results import Results, requires_grad
-from aotcheck.autograd2.ir.meta import geometry_of
+from aotcheck.autograd2.analyze.results import Results, is_lost, requires_grad
+from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import Fresh, Given, MetadataMutation, Mutation, Written
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput
@@ -53,17 +53,9 @@ def _is_lazy_view(i: TracedInput) -> bool:
     return state_of(i.replica).was_a_view and (i.geometry.conj or i.geometry.neg)
 
 
-def _is_lost(i: TracedInput) -> bool:
-    """Whether autograd cannot say any more what the history of a view is, as its base was written."""
-    try:
-        return i.replica.grad_fn is NotImplemented
-    except (RuntimeError, IndexError):
-        return True
-
-
 def has_new_history(i: TracedInput) -> bool:
     """Whether an input has another grad_fn than it had at entry."""
-    if i.node is None and _is_lost(i):
+    if i.node is None and is_lost(i.replica):
         return False
     return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
 
@@ -73,7 +65,8 @@ def early_moves(traced: Traced, moved: tuple[MetadataMutation, ...]) -> frozense
     found = set()
     for m in moved:
         i = traced.inputs[m.input]
-        if m.geometry is None or m.geometry.shape == i.geometry.shape or not (i.replica.requires_grad and _is_leaf(i)):
+        asks = i.replica.requires_grad and is_leaf(i.replica)
+        if m.geometry is None or m.geometry.shape == i.geometry.shape or not asks:
             continue
         node = torch.autograd.graph.get_gradient_edge(i.replica).node
         if _torch.recorded_gradient(node, 0)[0] == tuple(i.replica.shape):
@@ -81,10 +74,6 @@ def early_moves(traced: Traced, moved: tuple[MetadataMutation, ...]) -> frozense
             if m.base is not None:
                 refuse(Event.STORAGE, f"{i.input.descriptor} gets another shape and then a gradient")
     return frozenset(found)
-
-
-def _is_leaf(i: TracedInput) -> bool:
-    return not _is_lost(i) and i.replica.is_leaf
 
 
 def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
@@ -137,7 +126,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         t, meta = i.replica, i.input.meta
         now, geometry = traced.tracer.table.state(t), geometry_of(t)
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
-        needs = meta.requires_grad if i.node is None and _is_lost(i) else requires_grad(t)
+        needs = meta.requires_grad if i.node is None and is_lost(i.replica) else requires_grad(t)
         if (other_storage or other_geometry) and (needs and not t.is_leaf):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         if other_storage or other_geometry:
@@ -152,7 +141,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")
             found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
-        elif meta.requires_grad and needs and not meta.is_leaf and not _is_lost(i) and t.is_leaf:
+        elif meta.requires_grad and needs and not meta.is_leaf and not is_lost(i.replica) and t.is_leaf:
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
     gone = {Given(m.input) for m in found if m.base is not None}
     if any(m.base in gone for m in found):

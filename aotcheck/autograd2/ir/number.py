@@ -6,9 +6,8 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-__all__ = ["Dynamic", "Of", "Read", "Values", "lines_of"]
+__all__ = ["Dynamic", "Of", "Read", "lines_of"]
 
 
 class Of(enum.Enum):
@@ -53,15 +52,3 @@ def lines_of(derived: Mapping[str, str], source: str) -> list[str]:
             lines.insert(0, f"{name} = {expression}")
             wanted |= set(re.findall(r"\w+", expression))
     return lines
-
-
-class Values(dict[str, Any]):
-    """The values of symbols in a call; those of ``derived`` are computed when they are first asked for."""
-
-    def __init__(self, known: Mapping[str, Any], derived: Mapping[str, str]) -> None:
-        super().__init__(known)
-        self.derived = derived
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = value = eval(self.derived[name], {}, self)
-        return value

@@ -12,7 +12,6 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import GraphFailedError
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.number import Values, lines_of
 from aotcheck.autograd2.ir.signature import (
     After,
     Alias,
@@ -126,7 +125,6 @@ def emit(
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
-        "Values": Values,
         "autocast_off": _torch.autocast_off,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
@@ -135,9 +133,13 @@ def emit(
         s.add(f"({', '.join(f'a{k}' for k in range(count))},) = inputs")
     for name, read in symbolic.reads.items():
         s.add(f"{name} = {read}")
-    known = f"{{{', '.join(f'{name!r}: {name}' for name in symbolic.reads)}}}"
-    s.add(f"sizes = Values({known}, {s.bind('derived', symbolic.derived)})" if symbolic.derived else f"sizes = {known}")
-    first = len(s.lines)
+    if symbolic.derived:
+        s.add("try:")
+        for name, computed in symbolic.derived.items():
+            s.add(f"{name} = {computed}", 2)
+        s.add("except ArithmeticError as error:")
+        s.add("raise GraphFailedError from error", 2)
+    s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in (*symbolic.reads, *symbolic.derived))}}}")
     for m in effects.moved:
         if m.requires_grad:
             s.add(_in_place(f"a{m.input}.requires_grad_()", signature, m.input, modes))
@@ -196,10 +198,6 @@ def emit(
     if effects.grad_mode is not None:
         s.add(f"set_grad({effects.grad_mode})")
     s.add(f"return {built(s, signature.output, made)}")
-    if derived := lines_of(symbolic.derived, "\n".join(s.lines)):
-        computed = [f"        {line}" for line in derived]
-        failed = ["    except ArithmeticError as error:", "        raise GraphFailedError from error"]
-        s.lines[first:first] = ["    try:", *computed, *failed]
     source = s.text()
     exec(compile(source, "<aotcheck call>", "exec"), s.names)
     call: Call = s.names["call"]

@@ -77,10 +77,7 @@ class StorageTable:
 
     def view(self, t: Tensor) -> View:
         """The view that ``t`` is now; one that no traced op made is cut from the flat value."""
-        return self.view_at(self.state(t), geometry_of(t))
-
-    def view_at(self, state: StorageState, geometry: Geometry) -> View:
-        """The view of that geometry on a storage."""
+        state, geometry = self.state(t), geometry_of(t)
         view = state.views.get(geometry)
         if view is None:
             if not state.roots:
@@ -162,15 +159,7 @@ class StorageTable:
 
     def read(self, t: Tensor) -> Node:
         """The value of ``t`` now."""
-        state = self.state(t)
-        geometry = geometry_of(t)
-        if state.flat is None and len(state.roots) == 1:
-            root = state.roots[0]  # as of most tensors
-            current = root.version == state.version and root.geometry == geometry
-            if current and not self.is_resized(state):
-                assert root.value is not None
-                return root.value
-        return self.read_view(self.view_at(state, geometry))
+        return self.read_view(self.view(t))
 
     def read_view(self, view: View) -> Node:
         """The value of ``view`` now; writes that it does not share memory with are not carried to the root for it."""

@@ -50,8 +50,6 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if info.random:
         _write(tracer, target, *_drawn(tracer, func, info, lies, args, kwargs, values, named))
         return target
-    if info.functional is aten.zero.default:
-        values = values[:1]
     node = tracer.call(info.functional, values, named)
     node.device = state_of(target).device
     _write(tracer, target, node, has)
@@ -160,9 +158,7 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     out = tracer.run(info.functional, args, kwargs)
     node = tracer.call(info.functional, values, named)
     for k, (t, o) in enumerate(zip(targets, out, strict=True)):
-        item = tracer.graph.call(getitem, (node, k))
-        item.device = state_of(t).device
-        _write(tracer, t, item, geometry_of(o))
+        _write(tracer, t, _item(tracer, node, k, t), geometry_of(o))
     return None
 
 
@@ -200,9 +196,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         node = tracer.call(info.functional, values, named)
     node.device = device
     for k, (t, r) in enumerate(zip(targets, wanted, strict=True)):
-        item = node if single else tracer.graph.call(getitem, (node, k))
-        item.device = state_of(t).device
-        _write(tracer, t, item, geometry_of(r))
+        _write(tracer, t, node if single else _item(tracer, node, k, t), geometry_of(r))
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 
@@ -342,32 +336,27 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Running statistics are written in training, whatever the schema says; the functional variant returns them."""
-    if kwargs or len(args) != 8:
+    if kwargs or len(args) != 8 or (args[3] is None) != (args[4] is None):
         refuse(Event.UNKNOWN_WRITE, str(func))
-    x, _, _, mean, variance, training, _, _ = args
-    updates = mean is not None and bool(training)
-    if (mean is None) != (variance is None):
-        refuse(Event.UNKNOWN_WRITE, f"{func} with one running statistic")
-    if updates:
-        if not all(geometry_of(t).is_contiguous for t in (mean, variance)):
-            refuse(Event.LAYOUT, "running statistics with gaps, for which batch norm sums in another order")
-        read, written = ({_torch.address_of(t) for t in ts if t is not None} for ts in (args[:3], args[3:5]))
-        if len(written) < 2 or read & written:
-            refuse(Event.OVERLAP, "running statistics of batch norm share memory")
-    values, device = tracer.values(args), state_of(x).device
+    mean, variance, training = args[3:6]
+    if mean is None or not training:
+        return tracer.pure(func, info_of(func), args, kwargs)
+    if not all(geometry_of(t).is_contiguous for t in (mean, variance)):
+        refuse(Event.LAYOUT, "running statistics with gaps, for which batch norm sums in another order")
+    read, written = ({_torch.address_of(t) for t in ts if t is not None} for ts in (args[:3], args[3:5]))
+    if len(written) < 2 or read & written:
+        refuse(Event.OVERLAP, "running statistics of batch norm share memory")
+    values = tracer.values(args)
     out = as_eager(func, args, kwargs, tracer.run(func, args, kwargs))
-    if updates:
-        node = tracer.call(aten._native_batch_norm_legit_functional.default, values)
-    elif training:
-        node = tracer.call(aten._native_batch_norm_legit.no_stats, (*values[:3], True, *values[6:]))
-    elif mean is None:
-        node = tracer.call(func, values)
-    else:
-        node = tracer.call(aten._native_batch_norm_legit_no_training.default, (*values[:5], *values[6:]))
-    made = tuple([tracer.fresh(o, tracer.graph.call(getitem, (node, k)), device) for k, o in enumerate(out)])
-    if updates:
-        for k, t in ((3, mean), (4, variance)):
-            item = tracer.graph.call(getitem, (node, k))
-            item.device = device
-            tracer.table.write(tracer.table.view(t), item)
+    node = tracer.call(aten._native_batch_norm_legit_functional.default, values)
+    made = tracer.results(out, node, state_of(args[0]).device)
+    for k, t in ((3, mean), (4, variance)):
+        _write(tracer, t, _item(tracer, node, k, t), geometry_of(t))
     return made
+
+
+def _item(tracer: Recorder, node: Node, k: int, target: Tensor) -> Node:
+    """The ``k``-th result of a node, which ``target`` is to hold."""
+    item = tracer.graph.call(getitem, (node, k))
+    item.device = state_of(target).device
+    return item
