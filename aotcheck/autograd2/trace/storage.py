@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
-from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
+from aotcheck.autograd2.ir.meta import disjoint, geometry_of
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace import flat as flats
 from aotcheck.autograd2.trace.gate import Event, refuse
