@@ -29,8 +29,8 @@ from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, e
 from aotcheck.autograd2.runtime.first_run import run_once, unused
 from aotcheck.autograd2.runtime.function import Ready, Runner
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.replica import disarm, rearm
-from aotcheck.autograd2.trace.run import Needs, Traced, UserError, trace
+from aotcheck.autograd2.trace.replica import Needs, disarm, rearm
+from aotcheck.autograd2.trace.run import Traced, UserError, trace
 
 __all__ = ["Specialization", "specialize"]
 
@@ -114,17 +114,17 @@ def _specialize(
                 raise
             needs = error.needs
             continue
-        more = more_needs(traced, needs)
+        more = more_needs(traced)
         if more == needs:
-            return _finish(traced, needs, compilers), needs
+            return _finish(traced, compilers), needs
         disarm(traced.tracer.alive)
         needs = more
 
 
-def _finish(traced: Traced, needs: Needs, compilers: Compilers) -> Specialization:
+def _finish(traced: Traced, compilers: Compilers) -> Specialization:
     try:
         with traced.tracer.asking():
-            analysis = analyze(traced, needs)
+            analysis = analyze(traced)
             recorded = tuple(traced.tracer.graph.nodes)
             groups = regions(traced, analysis)
             left = memory_after(traced, analysis) if groups and compilers.partition is None else ()

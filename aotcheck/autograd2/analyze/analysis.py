@@ -17,7 +17,7 @@ from aotcheck.autograd2.ir.signature import Assign, Effects, Given, GradOf, Made
 from aotcheck.autograd2.ir.structure import Structure, take_apart
 from aotcheck.autograd2.ir.tables import GONE
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.run import Needs, Traced
+from aotcheck.autograd2.trace.run import Traced
 
 __all__ = ["Analysis", "analyze"]
 
@@ -31,7 +31,7 @@ class Analysis:
     tensors: tuple[Tensor, ...]
 
 
-def analyze(traced: Traced, needs: Needs) -> Analysis:
+def analyze(traced: Traced) -> Analysis:
     """Read off the states of the trace what the call did."""
     results = Results(traced)
     written = data_mutations(traced, results)
@@ -50,7 +50,7 @@ def analyze(traced: Traced, needs: Needs) -> Analysis:
 
     output = apart(traced.result)
     assigned = [Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
-    gradients = _gradients(traced, apart, tensors) if needs.gradients else ()
+    gradients = _gradients(traced, apart, tensors) if traced.tracer.needs.gradients else ()
     results.make_all(tensors)
     moved = metadata_mutations(traced, results)
     shared.looked = Bound().container  # ``apart`` is a cycle, and would keep what the call brought

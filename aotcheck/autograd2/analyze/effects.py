@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from aotcheck import _torch2 as _torch
@@ -12,28 +10,24 @@ from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import Fresh, Given, MetadataMutation, Mutation, Written
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput
-from aotcheck.autograd2.trace.replica import state_of
-from aotcheck.autograd2.trace.run import Needs, Traced
+from aotcheck.autograd2.trace.replica import Needs, state_of
+from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import StorageState
 
 __all__ = ["data_mutations", "early_moves", "has_new_history", "metadata_mutations", "more_needs"]
 
 
-def more_needs(traced: Traced, needs: Needs) -> Needs:
-    """What the next trace must take into account beside ``needs``."""
-    bases, gradients = needs.bases or traced.tracer.bases_wanted, needs.gradients
-    gradients = gradients or traced.tracer.gradients_wanted
+def more_needs(traced: Traced) -> Needs:
+    """What the next trace must take into account beside what this one did, or the same."""
+    bases = False
     for state, positions in _storages(traced).items():
         members = [traced.inputs[k] for k in positions]
         alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
-        if not alone and (state.version or state.touched) and any(has_new_history(i) for i in members):
-            bases = True
-        if state.version and any(_is_no_grad_view(i) or _is_lazy_view(i) for i in members):
-            bases = True
-    for i in traced.inputs:
-        if i.input.meta.is_leaf and i.replica.requires_grad and not gradients:
-            gradients = _torch.gradient_of(i.replica) is not None
-    return replace(needs, bases=bases, gradients=gradients)
+        recorded = not alone and (state.version or state.touched) and any(map(has_new_history, members))
+        views = state.version and any(_is_no_grad_view(i) or _is_lazy_view(i) for i in members)
+        bases |= bool(recorded or views)
+    leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and i.replica.requires_grad]
+    return traced.tracer.needs.also(bases=bases, gradients=any(_torch.gradient_of(t) is not None for t in leaves))
 
 
 def _storages(traced: Traced) -> dict[StorageState, list[int]]:

@@ -36,7 +36,7 @@ def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         refuse(Event.DATA, str(func))
     if func is aten._local_scalar_dense.default and (args[0].is_floating_point() or args[0].dtype is torch.bool):
         refuse(Event.DATA, f"the value of a {args[0].dtype} tensor")
-    tracer.symbols_wanted = True
+    tracer.needs = tracer.needs.also(symbols=True)
     if tracer.symbols is None:
         refuse(Event.DATA, str(func))
     asked = (func, *tracer.values(args))

@@ -149,7 +149,7 @@ class _Maker:
             with _inference(real.is_inference()):
                 Tensor.requires_grad_(replica)
             replica.aot.told = _torch.accepts_gradients(real)
-            self.tracer.bases_wanted |= not replica.aot.told
+            replica.aot.need(bases=not replica.aot.told)
             return replica
         shape, dtype, _ = _torch.recorded_gradient(real.grad_fn, real.output_nr)
         if shape != tuple(real.shape) or dtype != real.dtype:

@@ -18,7 +18,7 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, without_meta_kernel
-from aotcheck.autograd2.trace.replica import Replica, ViewStep, make_replica, state_of
+from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
@@ -42,37 +42,33 @@ class Recorder:
 
     Attributes:
         inside: whether a kernel runs now; replicas then say that they are on the meta device.
-        gradients_wanted: whether the function asked for the gradient of a tensor.
-        bases_wanted: whether it met a view among the inputs that must be made from its base.
+        needs: what the trace was made for, and what it was found to need.
         alive: all replicas that were made.
         keep: tensors whose addresses must not be used again.
         lines: the user's line that made a node of autograd, by the number of the node after it.
         symbols: those of sizes, if some sizes are no fixed numbers.
-        symbols_wanted: whether data decided a size.
         in_backward: whether a backward is recorded.
         backward_inside: whether the function ran a backward of its own.
         sparse: nodes that give sparse gradients.
         state: global state at the call.
     """
 
-    def __init__(self, symbols: Symbols | None = None) -> None:
+    def __init__(self, needs: Needs) -> None:
         super().__init__()
-        self.symbols = symbols
+        self.needs = needs
+        self.symbols = Symbols(needs.dynamic) if needs.dynamic or needs.symbols else None
         self.graph = Graph()
         self.state = _torch.global_state()
-        self.table = StorageTable(self.graph, symbols)
+        self.table = StorageTable(self.graph, self.symbols)
         self.draws = Draws(self.graph)
         self.alive: list[Any] = []
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
         self.told: dict[tuple[Any, ...], tuple[Node, Any]] = {}  # what data decided: by op and operands, its size
         self.inside = False
-        self.gradients_wanted = False
-        self.symbols_wanted = False
         self.in_backward = False
         self.backward_inside = False
         self.sparse: set[Node] = set()
-        self.bases_wanted = False
 
     def asking(self) -> AbstractContextManager[None]:
         """Inside, what algebra does not tell of sizes is asked of the traced call, with a guard."""
@@ -175,7 +171,7 @@ class Recorder:
         lies, parent = geometry_of(source), self.table.view(source)
         root = _torch.base_of(source)
         if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).was_a_view:
-            self.bases_wanted |= _torch.requires_grad(source)
+            self.needs = self.needs.also(bases=_torch.requires_grad(source))
         state = parent.state
         many = not isinstance(out, Tensor)
         rest, known = tuple(map(_terms, args[1:])), {k: _terms(v) for k, v in kwargs.items()}

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["ASKED", "Replica", "TensorState", "ViewStep", "disarm", "make_replica", "rearm", "state_of"]
+__all__ = ["ASKED", "Needs", "Replica", "TensorState", "ViewStep", "disarm", "make_replica", "rearm", "state_of"]
 
 
 ASKED: dict[Any, Callable[[Tensor], Any]] = {
@@ -37,17 +38,36 @@ ASKED: dict[Any, Callable[[Tensor], Any]] = {
 """What C++ code asks that only knows ints; they are guarded to be these."""
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a trace must take into account. A trace that finds more is made again; needs only grow.
+
+    Args:
+        bases: views among the inputs are made from their bases inside.
+        gradients: ``.grad`` of the inputs are inputs as well.
+        dynamic: numbers of the call that are symbols.
+        symbols: data decide some sizes, for which there must be symbols.
+    """
+
+    bases: bool = False
+    gradients: bool = False
+    dynamic: Dynamic = frozenset()
+    symbols: bool = False
+
+    def also(self, *, bases: bool = False, gradients: bool = False, symbols: bool = False) -> Needs:
+        """These, and what is true besides."""
+        more = self.bases or bases, self.gradients or gradients, self.dynamic, self.symbols or symbols
+        return Needs(*more)
+
+
 class Trace(Protocol):
     """What replicas ask of the trace that they belong to."""
 
     inside: bool
     """Whether a kernel runs now."""
 
-    gradients_wanted: bool
-    """Whether the function used ``.grad`` of an input."""
-
-    bases_wanted: bool
-    """Whether a view among the inputs must be made from its base."""
+    needs: Needs
+    """What it was found to need."""
 
     alive: list[weakref.ref[Any]]
     """All replicas of the trace."""
@@ -108,6 +128,10 @@ class TensorState:
     set: bool | None = field(default=None, init=False)
     detached: bool = field(default=False, init=False)
     is_input: bool = field(default=False, init=False)
+
+    def need(self, **more: bool) -> None:
+        """The trace must take this into account too."""
+        self.trace.needs = self.trace.needs.also(**more)
 
 
 class Replica(Tensor):
@@ -174,7 +198,7 @@ class Replica(Tensor):
 
     def detach_(self) -> Replica:
         """As torch's, which tells no mode of it. Of views it is an error."""
-        self.aot.trace.bases_wanted |= self.aot.was_a_view
+        self.aot.need(bases=self.aot.was_a_view)
         Tensor.detach_(self)
         self.aot.detached = True
         return self
@@ -208,23 +232,23 @@ class Replica(Tensor):
     @property
     def _base(self) -> Tensor | None:  # type: ignore[override]  # torch types it as an attribute
         """As of the real tensor: of a view it is asked of a replica that is one."""
-        self.aot.trace.bases_wanted |= self.aot.was_a_view
+        self.aot.need(bases=self.aot.was_a_view)
         return _torch.base_of(self)
 
     def _is_view(self) -> bool:
         """The same."""
-        self.aot.trace.bases_wanted |= self.aot.was_a_view
+        self.aot.need(bases=self.aot.was_a_view)
         return _torch.base_of(self) is not None
 
     @property
     def grad(self) -> Tensor | None:
         """The gradient of a leaf. That it was asked for is noted: then gradients of inputs are inputs too."""
-        self.aot.trace.gradients_wanted = True
+        self.aot.need(gradients=True)
         return _torch.gradient_of(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        self.aot.trace.gradients_wanted = True
+        self.aot.need(gradients=True)
         _torch.set_gradient(self, value)
 
     @grad.deleter

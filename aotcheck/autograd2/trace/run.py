@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,31 +15,13 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
-from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.trace.functions import WithoutLooking
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
-from aotcheck.autograd2.trace.symbols import Symbols
+from aotcheck.autograd2.trace.replica import Needs
 
-__all__ = ["Needs", "Traced", "UserError", "trace"]
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a trace must take into account. A trace that finds more is made again; needs only grow.
-
-    Args:
-        bases: views among the inputs are made from their bases inside.
-        gradients: ``.grad`` of the inputs are inputs as well.
-        dynamic: numbers of the call that are symbols.
-        symbols: data decide some sizes, for which there must be symbols.
-    """
-
-    bases: bool = False
-    gradients: bool = False
-    dynamic: Dynamic = frozenset()
-    symbols: bool = False
+__all__ = ["Traced", "UserError", "trace"]
 
 
 class UserError(Exception):
@@ -96,7 +78,7 @@ def trace(
         UnsupportedError: it does what cannot be traced.
         UserError: it raised an error of its own.
     """
-    tracer = Tracer(Symbols(needs.dynamic) if needs.dynamic or needs.symbols else None)
+    tracer = Tracer(needs)
     inputs = make_inputs(tracer, bound.tensors, needs.bases)
     replicas: dict[Tensor, Tensor] = {i.real: i.replica for i in inputs}
     if needs.gradients:
@@ -120,17 +102,11 @@ def trace(
                 if _torch.global_state() != tracer.state:
                     refuse(Event.GLOBAL)
         except Exception as error:
-            wanted = replace(
-                needs,
-                bases=needs.bases or tracer.bases_wanted,
-                gradients=needs.gradients or tracer.gradients_wanted,
-                symbols=needs.symbols or tracer.symbols_wanted,
-            )
-            if wanted == needs and isinstance(error, _torch.GuardOnDataDependentSymNode):
+            if tracer.needs == needs and isinstance(error, _torch.GuardOnDataDependentSymNode):
                 refuse(Event.DATA, "a branch on a size that data decide")
-            if wanted == needs and isinstance(error, UnsupportedError):
+            if tracer.needs == needs and isinstance(error, UnsupportedError):
                 raise
-            raise UserError(wanted) from error
+            raise UserError(tracer.needs) from error
         found = changes(bound, during)
     differentiates = looking.differentiates or tracer.backward_inside
     if differentiates and any(_torch.has_hooks(i.real) for i in inputs if not i.input.meta.is_leaf):
@@ -138,7 +114,7 @@ def trace(
     if differentiates and related(inputs):
         if needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
             refuse(Event.CALLERS, "an argument is computed from another")
-        raise UserError(replace(needs, bases=True))
+        raise UserError(needs.also(bases=True))
     return Traced(tracer, bound, inputs, result, found, None if after is grad else after, modes)
 
 

@@ -274,7 +274,7 @@ def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs:
     parent = tracer.table.view(target)
     if parent.state.stage < tracer.table.stage:
         refuse(Event.BACKWARD_WRITE)
-    tracer.bases_wanted |= state_of(target).was_a_view and target.requires_grad
+    state_of(target).need(bases=state_of(target).was_a_view and target.requires_grad)
     tracer.run(func, args, kwargs)
     state_of(target).moved = True
     tracer.keep.append(target)
