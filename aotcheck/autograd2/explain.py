@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
 
 from aotcheck.autograd2.api import Compiled
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.key import words_of
 from aotcheck.autograd2.ir.signature import Signature
-from aotcheck.autograd2.ir.tables import Attributes, Globals
 from aotcheck.autograd2.logs import python_of
 from aotcheck.autograd2.runtime.compile import backward_module, forward_module
 from aotcheck.autograd2.trace.run import UserError
@@ -83,38 +80,15 @@ def explain(compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
 
 def _signature(signature: Signature, bound: Bound) -> list[str]:
     effects = signature.effects
-    names = [_table(bound, t) for t in bound.tables]
     lines = [f"input a{k}: {i}" for k, i in enumerate(signature.inputs)]
     lines += [str(w) for w in effects.written]
     lines += [str(m) for m in effects.moved]
     lines += [f"m{k} = {how}" for k, how in enumerate(signature.made)]
     lines += [f"looked[{len(bound.containers) + k}] = {built}" for k, built in enumerate(signature.shared)]
-    lines += [a.said(names[a.table]) for a in effects.assigned]
+    lines += [a.said(bound.titles[a.table]) for a in effects.assigned]
     lines += [f"{of}.grad = {value}" for of, value in effects.gradients]
     if effects.grad_mode is not None:
         lines.append(f"grad mode is {'on' if effects.grad_mode else 'off'} afterwards")
     lines.append(f"returned: {signature.output}")
     said = "\n".join(lines)
     return [*lines, *(f"looked[{k}] is {name}" for k, name in enumerate(bound.names) if f"looked[{k}]" in said)]
-
-
-def _table(bound: Bound, table: Any) -> str:
-    """A dict, list or cell that a call assigns to, as the user names it."""
-    if isinstance(table, Globals):
-        return "globals"
-    if isinstance(table, Attributes):
-        return next((n for x, n in zip(bound.containers, bound.names, strict=True) if x is table.owner), "an object")
-    for x, name in zip(bound.containers, bound.names, strict=True):
-        if x is table:
-            return name
-        if isinstance(x, types.FunctionType):
-            cells = zip(x.__code__.co_freevars, x.__closure__ or (), strict=True)
-            if (found := next((n for n, cell in cells if cell is table), None)) is not None:
-                return found
-        elif table is getattr(x, "__dict__", None):
-            return f"{name}.__dict__"
-        elif isinstance(x, nn.Module):
-            of = next((n for n in ("_parameters", "_buffers", "_modules") if x.__dict__[n] is table), None)
-            if of is not None:
-                return f"{name}.{of}"
-    return "a table"

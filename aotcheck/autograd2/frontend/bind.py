@@ -76,7 +76,8 @@ class Bound:
     Attributes:
         tensors: each tensor once, with what it is.
         containers: lists, dicts and objects that were walked, in order; ``names`` has the path of each.
-        tables: dicts, lists and cells that hold what was found, in order: what the function may assign.
+        tables: dicts, lists and cells that hold what was found, in order: what the function may assign; ``titles`` has
+            the name of each.
         key: what must be equal for a call to be of the same kind: types, structure, plain values.
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
         values: plain values, numbers too, with the path of each, for messages.
@@ -93,6 +94,7 @@ class Bound:
     position: dict[int, int] = field(default_factory=dict, init=False)
     seen: dict[int, int] = field(default_factory=dict, init=False)
     names: list[str] = field(default_factory=list, init=False)
+    titles: list[str] = field(default_factory=list, init=False)
     numbers: dict[Spot, Any] = field(default_factory=dict)
     values: list[tuple[str, Any]] = field(default_factory=list, init=False)
     generators: list[torch.Generator] = field(default_factory=list, init=False)
@@ -116,6 +118,12 @@ class Bound:
             self.tensors.append((descriptor, t))
             self.uninitialized |= type(t) in _UNINITIALIZED
         self.key.append(("tensor", index))
+
+    def table(self, x: Any, title: str) -> int:
+        """The position of a table that was found."""
+        self.tables.append(x)
+        self.titles.append(title)
+        return len(self.tables) - 1
 
     def container(self, x: Any) -> int | None:
         """The position among ``containers`` of a list, dict or object that was walked."""
@@ -161,11 +169,6 @@ class _Walk:
     def __init__(self, bound: Bound, describe: Callable[[str], Descriptor]) -> None:
         self.bound = bound
         self.describe = describe
-
-    @property
-    def last(self) -> int:
-        """The position of the table that was found last."""
-        return len(self.bound.tables) - 1
 
     def value(self, x: Any, path: str) -> None:
         """Anything."""
@@ -216,20 +219,17 @@ class _Walk:
     def partial(self, x: functools.partial[Any], path: str) -> None:
         """A function and those arguments that it has."""
         if self.bound.enter(x, path):
-            self.bound.tables.append(Attributes(x, ("args",)))
-            self.item(x.args, path, (self.last, "args"))
+            self.item(x.args, path, (self.bound.table(Attributes(x, ("args",)), path), "args"))
             self.value((x.func, x.keywords), path)
 
     def elements(self, x: Any, path: str) -> None:
         """A tuple, or a list, deque or set, which are the caller's own."""
         bound, ordered = self.bound, isinstance(x, (list, collections.deque))
         fixed = isinstance(x, (tuple, frozenset))
-        if not fixed:
-            if not bound.enter(x, path):
-                return
-            bound.tables.append(x)
+        if not fixed and not bound.enter(x, path):
+            return
         bound.key.append((type(x), len(x)))
-        table = self.last
+        table = -1 if fixed else bound.table(x, path)
         for k, v in enumerate(x):
             self.item(v, f"{path}[{k}]", (table, k)) if ordered else self.value(v, f"{path}[{k}]")
         if type(x) not in _CONTAINERS and not fixed:
@@ -249,8 +249,7 @@ class _Walk:
         bound = self.bound
         if not bound.enter(x, path):
             return
-        bound.tables.append(x)
-        table = self.last
+        table = bound.table(x, path)
         bound.key.append((type(x), len(x)))
         for k, v in list(dict.items(x)):
             if isinstance(k, Tensor):
@@ -268,8 +267,9 @@ class _Walk:
             return
         bound.key.append((type(x), x.training))
         attributes = x.__dict__
-        own = self.last + 1
-        bound.tables += (attributes, attributes["_parameters"], attributes["_buffers"], attributes["_modules"])
+        own = bound.table(attributes, f"{path}.__dict__")
+        for name in ("_parameters", "_buffers", "_modules"):
+            bound.table(attributes[name], f"{path}.{name}")
         for kind, table in ((Param, attributes["_parameters"]), (Buffer, attributes["_buffers"])):
             for name, t in table.items():
                 bound.key.append(name)
@@ -303,20 +303,18 @@ class _Walk:
             return
         bound.key.append(Itself(x.__code__))
         if x.__defaults__ is not None or x.__kwdefaults__ is not None:
-            bound.tables.append(Attributes(x, ("__defaults__", "__kwdefaults__")))
-            self.item(x.__defaults__, f"{path}.__defaults__", (self.last, "__defaults__"))
+            table = bound.table(Attributes(x, ("__defaults__", "__kwdefaults__")), path)
+            self.item(x.__defaults__, f"{path}.__defaults__", (table, "__defaults__"))
             self.value(x.__kwdefaults__, f"{path}.__kwdefaults__")
         for name, cell in zip(x.__code__.co_freevars, x.__closure__ or (), strict=True):
-            bound.tables.append(cell)
-            content = content_of(cell)
+            table, content = bound.table(cell, name), content_of(cell)
             if content is GONE:
                 bound.key.append("empty")
             else:
-                self.item(content, name, (self.last, None))
+                self.item(content, name, (table, None))
         names = [n for n in _names(x.__code__) if n in x.__globals__ and not isinstance(x.__globals__[n], _OPAQUE)]
         if names:
-            bound.tables.append(Globals(x.__globals__, tuple(names)))
-            table = self.last
+            table = bound.table(Globals(x.__globals__, tuple(names)), "globals")
             for name in names:
                 self.item(x.__globals__[name], name, (table, name))
 
@@ -336,8 +334,8 @@ class _Walk:
         """The attributes of an object, those in slots too."""
         bound = self.bound
         for table in attribute_tables(x):
-            bound.tables.append(table)
-            index, held = self.last, content_of(table)
+            index = bound.table(table, path if type(table) is Attributes else f"{path}.__dict__")
+            held = content_of(table)
             bound.key.append(len(held))
             for name, v in held.items():
                 bound.key.append(name)
