@@ -57,7 +57,6 @@ from aotcheck._torch2.sizes import simplified as simplified
 from aotcheck._torch2.sizes import symbol_named as symbol_named
 from aotcheck._torch2.sizes import symbolic_int as symbolic_int
 from aotcheck._torch2.sizes import unbacked_int as unbacked_int
-from aotcheck._torch2.sizes import valued as valued
 
 _C = torch._C
 META = torch.device("meta")

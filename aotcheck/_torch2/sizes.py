@@ -36,7 +36,6 @@ __all__ = [
     "symbol_named",
     "symbolic_int",
     "unbacked_int",
-    "valued",
 ]
 
 
@@ -184,19 +183,6 @@ def decided(env: ShapeEnv, relation: Any) -> bool:
         return bool(env.evaluate_expr(relation))
     except GuardOnDataDependentSymNode:
         return False
-
-
-def valued(env: ShapeEnv, expression: Any, more: int) -> int:
-    """An expression where each symbol is larger by so much than in the call that is traced.
-
-    Raises:
-        KeyError: data decide it.
-    """
-    if type(expression) is int:
-        return expression
-    known = getattr(env, "backed_var_to_val", None) or vars(env)["var_to_val"]
-    found = expression.xreplace({symbol: int(known[symbol]) + more for symbol in expression.free_symbols})
-    return int(found)
 
 
 def hint_of(x: Any) -> Any:

@@ -7,7 +7,6 @@ Nothing here adds a guard: guards come from questions that the program, or torch
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -144,18 +143,6 @@ class Symbols:
     def holds(self, relation: Any) -> bool:
         """Whether a relation of terms holds in the traced call, with a guard; False if data decide."""
         return _torch.decided(self.env, relation)
-
-    def in_calls(self, g: Geometry) -> list[Geometry]:
-        """A geometry as it is in the traced call, and in one of other sizes."""
-        found = []
-        for more in (0, 17):
-            valued = functools.partial(_torch.valued, self.env, more=more)
-            try:
-                shape, stride = tuple(map(valued, g.shape)), tuple(map(valued, g.stride))
-            except KeyError:  # data decide it
-                return [g]
-            found.append(g._replace(offset=0, shape=shape, stride=stride))
-        return found
 
     def number(self, size: Size) -> Any:
         """A term as an int or SymInt."""

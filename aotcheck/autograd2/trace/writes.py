@@ -68,12 +68,9 @@ def _drawn(
 ) -> tuple[Node, Geometry]:
     """Random numbers in the order in which eager hands them out; the operand lies as the written tensor does."""
     device = state_of(args[0]).device
-    each = [lies] if tracer.symbols is None else tracer.symbols.in_calls(lies)
     given = {k: v for k, v in kwargs.items() if k != "generator"}
-    found = {in_memory_order(func, info.functional, g, device, args[1:], given) for g in each}
-    if len(found) > 1:
-        refuse(Event.LAYOUT, f"{func} on a tensor that does not lie in rows, with symbolic sizes")
-    order = lies.dense_order if found.pop() else None
+    in_memory = in_memory_order(func, info.functional, lies, device, args[1:], given)
+    order = lies.dense_order if in_memory else None
     if lies.is_contiguous and not tracer.table.state(args[0]).version:
         operand = values[0]
     elif order is not None or lies.is_contiguous:

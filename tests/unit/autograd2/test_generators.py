@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -42,13 +43,17 @@ def test_an_error_in_a_graph_leaves_generators_where_eager_does() -> None:
     assert all(map(torch.equal, states[:4], states[4:]))
 
 
-def test_a_convolution_whose_weight_has_strides_of_channels_last_decides_how_a_mask_is_drawn() -> None:
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("case", ["weight", "input"])
+def test_the_layout_of_a_convolution_decides_how_a_mask_is_drawn(case: str, dynamic: bool) -> None:
     def f(x: Tensor, weight: Tensor) -> Tensor:
         return torch.nn.functional.dropout(torch.nn.functional.conv2d(x, weight) + 2)
 
     x, weight = torch.ones(4, 3, 2, 2), torch.ones(6).as_strided((2, 3, 1, 1), (3, 1, 3, 3))
     assert weight.is_contiguous()
+    if case == "input":
+        x, weight = torch.ones(4, 3, 8, 8).to(memory_format=torch.channels_last), torch.ones(4, 3, 3, 3)
     torch.manual_seed(0)
     expected = f(x, weight)
     torch.manual_seed(0)
-    assert torch.equal(aot_function(f)(x, weight), expected)
+    assert torch.equal(aot_function(f, dynamic=dynamic)(x, weight), expected)
