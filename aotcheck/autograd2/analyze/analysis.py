@@ -59,10 +59,10 @@ def analyze(traced: Traced) -> Analysis:
         tuple(results.made),
         output,
         Effects(written, moved, tuple(assigned), gradients, traced.grad_mode, early_moves(traced, moved)),
-        tuple(r.look for r in results.results),
+        tuple(r.look for r in results.of_graph),
         tuple(shared.built),
     )
-    return Analysis(signature, tuple(results.results), tuple(results.tensors))
+    return Analysis(signature, tuple(results.of_graph), tuple(results.tensors))
 
 
 class _Shared:

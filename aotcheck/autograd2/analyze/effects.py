@@ -128,7 +128,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             by_data = state_of(t).data_assigned
             if geometry.dtype != i.geometry.dtype or (geometry.conj, geometry.neg) != (i.geometry.conj, i.geometry.neg):
                 refuse(Event.STORAGE, f"{i.input.descriptor} gets another dtype")
-            shift = results.results[base.index].geometry.offset if isinstance(base, Fresh) else None
+            shift = results.of_graph[base.index].geometry.offset if isinstance(base, Fresh) else None
             found.append(MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
         if needs != meta.requires_grad and not (needs and t.grad_fn is not None):
             detached = not needs and not meta.is_leaf

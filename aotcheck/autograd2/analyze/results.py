@@ -61,7 +61,7 @@ class Results:
     """Collects graph results, and how tensors are made."""
 
     traced: Traced
-    results: list[Result] = field(default_factory=list)
+    of_graph: list[Result] = field(default_factory=list)
     made: list[How] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     _position: dict[Tensor, int] = field(default_factory=dict)
@@ -71,8 +71,8 @@ class Results:
         """One more result of the graph."""
         if isinstance(node.op, _torch.OpOverload) and info_of(node.op).may_alias:
             look = replace(look, view=True)
-        self.results.append(Result(node, geometry, tensor, look))
-        return len(self.results) - 1
+        self.of_graph.append(Result(node, geometry, tensor, look))
+        return len(self.of_graph) - 1
 
     def make_all(self, tensors: list[Tensor]) -> None:
         """Plan how these are made, and leaves of which they are views and that the function dropped.
@@ -174,19 +174,19 @@ class Results:
                 known = (None, self.add(table.read_view(whole), whole.geometry))
             self._roots[state] = known
         first, index = known
-        if not same(state.nbytes % self.results[index].geometry.dtype.itemsize, 0):
+        if not same(state.nbytes % self.of_graph[index].geometry.dtype.itemsize, 0):
             refuse(Event.STORAGE, "a storage does not hold a whole number of elements")
         if first is not root:
             if needs or requires_grad(root):
                 refuse(Event.HISTORY, "two tensors on one storage, of which neither is a view of the other")
-            shift = self.results[index].geometry.offset
+            shift = self.of_graph[index].geometry.offset
             return Alias(Fresh(index), geometry=geometry_of(t), shift=shift, inference=t.is_inference())
         if not chain:
             return Fresh(index)
         if _requires_after(root, chain) != needs and not is_lost(t):
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
         _check_windows(chain, needs, state)
-        if self.results[index].tensor is not None and not self.results[index].look.leaf and _is_early(t, chain):
+        if self.of_graph[index].tensor is not None and not self.of_graph[index].look.leaf and _is_early(t, chain):
             return Alias(Fresh(index), _steps(chain), early=True)
         return Alias(self._made(root) if root in self._position else Fresh(index), _steps(chain))
 

@@ -1,4 +1,18 @@
-"""emit: a signature becomes the straight Python code that runs at each call."""
+"""emit: a signature becomes the straight Python code that runs at each call.
+
+Of a function that counts by ``n.add_(1)``, computes ``y = x @ w``, transposes ``x`` in place and returns ``y, y[0]``:
+
+    (a0, a1, a2,) = inputs                                   # prologue: inputs, values of symbols
+    r0, r1, *saved = forward(a0, a1, a2)                     # the graph, below autograd; after an error the original
+    r1, = attach(runner, (r1, ), saved, (a1, ), sizes)       # epilogue: histories, component by component
+    with no_grad(): a2.copy_(r0)                             # then the data of inputs, then their shapes and storages
+    with no_grad(): a0.as_strided_((3, 3, ), (1, 3, ), 0)
+    m0 = r1                                                  # then tensors that are made of these, then assignments
+    m1 = select(m0, 0, 0)
+    return (m0, m1, )
+
+Where one builds on a later one, as a component on an input that was written, ``_Order`` emits that one before.
+"""
 
 from __future__ import annotations
 

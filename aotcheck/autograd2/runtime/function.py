@@ -45,7 +45,7 @@ class Runner:
         saved: which of the forward graph's saved tensors it keeps, by position.
         make: traces and compiles a backward.
         held: of each node that eager's backward frees, from which results it is reached and to which inputs it leads.
-        watched: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
+        readers: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
         ready: the backwards that were asked for.
     """
@@ -53,7 +53,7 @@ class Runner:
     saved: tuple[int, ...]
     make: Callable[[Request], Ready]
     held: tuple[tuple[int, int], ...]
-    watched: tuple[frozenset[int] | None, ...] = ()
+    readers: tuple[frozenset[int] | None, ...] = ()
     drops: bool = False
     ready: dict[Request, Ready] = field(default_factory=dict)
 
@@ -218,7 +218,7 @@ class _Attached(torch.autograd.Function):
             raise _torch.freed_error()
         ready = runner.backward(request, ctx.sizes)
         graph = ready.graph
-        for (counter, version), nodes in zip(getattr(ctx, "watched", ()), runner.watched, strict=False):
+        for (counter, version), nodes in zip(getattr(ctx, "watched", ()), runner.readers, strict=False):
             if (whole or nodes is None or nodes & passed) and _torch.version_of(counter) != version:
                 raise RuntimeError(_WRITTEN)
         for t in getattr(ctx, "refilled", ()):
