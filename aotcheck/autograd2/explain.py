@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-
 from aotcheck.autograd2.api import Compiled
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.key import words_of

@@ -13,17 +13,19 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Node, ancestors, nodes_in
+from aotcheck.autograd2.ir.meta import Geometry, row_major
 from aotcheck.autograd2.ir.size import symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
-from aotcheck.autograd2.trace.replica import make_replica, state_of
+from aotcheck.autograd2.trace.replica import state_of
 
 __all__ = ["ask_of_masks", "is_mask", "run", "without_masks"]
 
 aten = torch.ops.aten
 
 
-def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op that depends on data.
 
     Raises:
@@ -54,8 +56,14 @@ def run(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if func is aten._local_scalar_dense.default:
         return size
     if func is aten.nonzero.default:
-        return _fresh(tracer, node, (size, x.dim()), (1, size), torch.int64, state_of(x).device)
-    return _fresh(tracer, node, (size,), (1,), x.dtype, state_of(x).device)
+        lies = Geometry(0, (term(size), x.dim()), (1, term(size)), torch.int64, False, False)
+        return tracer.fresh_at(lies, node, state_of(x).device)
+    return tracer.fresh_at(row_major((term(size),), x.dtype), node, state_of(x).device)
+
+
+def nonzero(tracer: Recorder, mask: Tensor) -> Any:
+    """Where a mask is true."""
+    return run(tracer, aten.nonzero.default, info_of(aten.nonzero.default), (mask,), {})
 
 
 def _of_constants(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -79,21 +87,11 @@ def _of_constants(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
         return func(*value(taken), **{k: value(a) for k, a in named.items()})
 
 
-def _fresh(
-    tracer: Recorder, node: Node, shape: tuple[Any, ...], stride: tuple[Any, ...], dtype: torch.dtype, device: Any
-) -> Tensor:
-    with _torch.without_modes():
-        elem = torch.empty_strided(shape, stride, dtype=dtype, device=_torch.META)
-        made = make_replica(elem, device, tracer)
-    tracer.table.hold(made, node)
-    return made
-
-
 def ask_of_masks(tracer: Recorder, indices: Any) -> None:
     """Ask forward what the backward of a write at these indices will ask."""
     for i in indices:
         if is_mask(i):
-            run(tracer, aten.nonzero.default, (i,), {})
+            nonzero(tracer, i)
 
 
 def is_mask(i: Any) -> bool:
@@ -106,7 +104,7 @@ def without_masks(tracer: Any, indices: Any) -> Any:
     found: list[Any] = []
     for i in indices:
         if is_mask(i):
-            rows = run(tracer, aten.nonzero.default, (i,), {})
+            rows = nonzero(tracer, i)
             found += [tracer.views_of(aten.select.int, rows, (1, d)) for d in range(i.dim())]
         else:
             found.append(i)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.trace import data, writes
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.info import Kind, info_of
+from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
 from aotcheck.autograd2.trace.replica import ASKED, Replica
 
@@ -30,10 +31,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         return False  # a wrapper around each dispatch that nothing needs
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is _torch.PRIM_DEVICE:
-            return args[0].device
         if func in ASKED:
-            return [int(n) for n in ASKED[func](args[0])]
+            return ASKED[func](args[0])
         kwargs = kwargs or {}
         if torch.get_default_dtype() is not self.state[0]:
             refuse(Event.GLOBAL, "the default dtype")
@@ -57,26 +56,11 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if kernel is not None and any(t.requires_grad for t in writes.tensors_in([*args, *kwargs.values()])):
             with _torch.as_before_dispatch(), self:
                 return kernel(*args, **kwargs)
-        match info.kind:
-            case Kind.PURE:
-                if func is aten.index.Tensor and any(map(data.is_mask, args[1])):
-                    args = (args[0], data.without_masks(self, args[1]))
-                return self.pure(func, info, args, kwargs)
-            case Kind.IN_PLACE:
-                if func is aten.index_put_.default and args[2].requires_grad:
-                    data.ask_of_masks(self, args[1])
-                return writes.in_place(self, func, info, args, kwargs)
-            case Kind.OUT:
-                return writes.to_out(self, func, info, args, kwargs)
-            case Kind.RESHAPING:
-                return writes.reshape_in_place(self, func, args, kwargs)
-            case Kind.STORAGE:
-                return writes.move(self, func, args, kwargs)
-            case Kind.BATCH_NORM:
-                return writes.batch_norm(self, func, args, kwargs)
-            case Kind.DATA:
-                return data.run(self, func, args, kwargs)
-        return writes.by_copy(self, func, info, args, kwargs)
+        if func is aten.index.Tensor and any(map(data.is_mask, args[1])):
+            args = (args[0], data.without_masks(self, args[1]))
+        if func is aten.index_put_.default and args[2].requires_grad:
+            data.ask_of_masks(self, args[1])
+        return _HANDLERS[info.kind](self, func, info, args, kwargs)
 
     def _admit(self, arguments: Any) -> None:
         """Refuse tensors that are no replicas."""
@@ -95,3 +79,15 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if a.layout is not torch.strided:
             refuse(Event.SPARSE, str(a.layout))
         refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input")
+
+
+_HANDLERS: dict[Kind, Callable[[Tracer, Any, OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = {
+    Kind.PURE: Tracer.pure,
+    Kind.IN_PLACE: writes.in_place,
+    Kind.OUT: writes.to_out,
+    Kind.RESHAPING: writes.reshape_in_place,
+    Kind.STORAGE: writes.move,
+    Kind.BATCH_NORM: writes.batch_norm,
+    Kind.DATA: data.run,
+    Kind.WRITES: writes.by_copy,
+}

@@ -32,10 +32,11 @@ __all__ = ["ASKED", "Needs", "Replica", "TensorState", "ViewStep", "disarm", "ma
 
 
 ASKED: dict[Any, Callable[[Tensor], Any]] = {
-    torch.ops.aten.size.default: Tensor.size,
-    torch.ops.aten.stride.default: Tensor.stride,
+    _torch.PRIM_DEVICE: lambda t: t.device,
+    torch.ops.aten.size.default: lambda t: [int(n) for n in t.shape],
+    torch.ops.aten.stride.default: lambda t: [int(n) for n in t.stride()],
 }
-"""What C++ code asks that only knows ints; they are guarded to be these."""
+"""What C++ code asks that only knows ints; sizes are guarded to be these."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,8 @@ class Replica(Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Only ever asked for the device or sizes, by C++ code outside the tracing mode."""
-        if func is _torch.PRIM_DEVICE:
-            return args[0].device
         if func in ASKED:
-            return [int(n) for n in ASKED[func](args[0])]
+            return ASKED[func](args[0])
         raise AssertionError(f"{func} was dispatched to a replica")
 
     @property
@@ -270,15 +269,13 @@ def _refused(event: Event, what: str) -> Any:
 
 
 _REFUSED = {name: (Event.DATA, name) for name in ("tolist", "numpy", "apply_", "map_", "map2_", "data_ptr")}
-_REFUSED |= {name: (Event.DATA, "the text of a tensor") for name in ("__repr__", "__str__", "__format__")}
+_REFUSED |= dict.fromkeys(("__repr__", "__str__", "__format__"), (Event.DATA, "the text of a tensor"))
 _COPIES = (Event.DATA, "a tensor is copied or pickled by Python")
 _REFUSED |= dict.fromkeys(("__reduce_ex__", "__deepcopy__", "__array__"), _COPIES)
 _REFUSED |= {x: (Event.HOOK, x) for x in ("register_hook", "register_post_accumulate_grad_hook")}
 for _name, (_event, _what) in {**_REFUSED, "_use_count": (Event.SWAP, "")}.items():
     setattr(Replica, _name, _refused(_event, _what))
 Replica._version = property(_refused(Event.DATA, "the version of a tensor"))  # type: ignore[assignment]  # others count
-
-
 
 
 class Disarmed(Replica):

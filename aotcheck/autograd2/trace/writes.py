@@ -147,7 +147,7 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     addresses = {_torch.address_of(t) for t in targets}
     pairs = [(k, x) for a in args[1:] for k, x in enumerate(a if type(a) in (list, tuple) else (a,))]
     read = [x for k, x in pairs if type(x) is Replica and x is not targets[k] and _torch.address_of(x) in addresses]
-    if not _apart(targets) or not all(_apart([*targets, x]) for x in read):
+    if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
         refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
     if len(addresses) < len(targets) and torch.is_grad_enabled() and any(map(_torch.requires_grad, targets)):
         refuse(Event.OVERLAP, f"tensors in the lists of {func} lie on one storage and require grad")
@@ -159,7 +159,7 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     return None
 
 
-def _apart(tensors: Sequence[Tensor]) -> bool:
+def _lie_apart(tensors: Sequence[Tensor]) -> bool:
     """Whether each tensor ends before the next one on its storage begins."""
     lies = [(_torch.address_of(t), geometry_of(t)) for t in tensors]
     spans = [(a, by_size(g.offset * g.dtype.itemsize), g.end * g.dtype.itemsize) for a, g in lies if not g.is_empty]
@@ -185,7 +185,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         if t.shape != r.shape and not r.is_contiguous():
             refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape")
         if t.shape != r.shape:
-            move(tracer, aten.resize_.default, (t, [*r.shape]), {})
+            move(tracer, aten.resize_.default, info, (t, [*r.shape]), {})
     device = state_of(targets[0]).device
     if info.random:
         node = tracer.drawn(info.functional, values, named, rest.get("generator"), device)
@@ -263,7 +263,7 @@ def _variant_with_results(func: Any) -> Any:
     return found if len(_torch.schema_of(found).returns) == len(own) + written else None
 
 
-def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op that gives its argument another shape on the same memory."""
     target, name = args[0], _torch.op_name(func)
     if name == "detach_":
@@ -290,7 +290,7 @@ def reshape_in_place(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs:
     return target
 
 
-def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``set_`` and ``resize_``: another storage, or another size of it."""
     target = args[0]
     if target.requires_grad and not target.is_leaf:
@@ -331,13 +331,13 @@ def move(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return target
 
 
-def batch_norm(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def batch_norm(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Running statistics are written in training, whatever the schema says; the functional variant returns them."""
     if kwargs or len(args) != 8 or (args[3] is None) != (args[4] is None):
         refuse(Event.UNKNOWN_WRITE, str(func))
     mean, variance, training = args[3:6]
     if mean is None or not training:
-        return tracer.pure(func, info_of(func), args, kwargs)
+        return tracer.pure(func, info, args, kwargs)
     if not all(geometry_of(t).is_contiguous for t in (mean, variance)):
         refuse(Event.LAYOUT, "running statistics with gaps, for which batch norm sums in another order")
     read, written = ({_torch.address_of(t) for t in ts if t is not None} for ts in (args[:3], args[3:5]))
