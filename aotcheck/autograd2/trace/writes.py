@@ -145,8 +145,9 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if any(geometry_of(t).may_overlap_itself for t in targets):
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
     addresses = {_torch.address_of(t) for t in targets}
-    pairs = [(k, x) for a in args[1:] for k, x in enumerate(a if type(a) in (list, tuple) else (a,))]
-    read = [x for k, x in pairs if type(x) is Replica and x is not targets[k] and _torch.address_of(x) in addresses]
+    lists = [a if type(a) in (list, tuple) else [a] * len(targets) for a in args[1:]]
+    others = [x for a in lists for x, t in zip(a, targets, strict=True) if type(x) is Replica and x is not t]
+    read = {x for x in others if _torch.address_of(x) in addresses}
     if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
         refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
     if len(addresses) < len(targets) and torch.is_grad_enabled() and any(map(_torch.requires_grad, targets)):
