@@ -25,9 +25,10 @@ from aotcheck.autograd2.logs import log, python_of
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
 from aotcheck.autograd2.partition.users import joint_module, saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, taken_symbols
-from aotcheck.autograd2.runtime.emit import Attachment, Call, Modes, Symbolic, emit
+from aotcheck.autograd2.runtime.emit import Attachment, Call, emit
 from aotcheck.autograd2.runtime.first_run import run_once, unused
 from aotcheck.autograd2.runtime.function import Ready, Runner
+from aotcheck.autograd2.runtime.source import Modes, Symbolic
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Needs, disarm, rearm
 from aotcheck.autograd2.trace.run import Traced, UserError, trace

@@ -48,7 +48,7 @@ from aotcheck.autograd2.ir.tables import GONE, set_item
 from aotcheck.autograd2.joint.memory import Memory
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_in, watch
-from aotcheck.autograd2.runtime.source import Source, argument, built, geometry_text, name_of, numbers
+from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, argument, built, geometry_text, name_of, numbers
 from aotcheck.autograd2.runtime.tensors import as_base, as_inference, flat_of, raw_alias, restrided, set_storage
 
 __all__ = ["Attachment", "Call", "emit"]
@@ -73,42 +73,6 @@ class Attachment:
     component: Component
     watched: tuple[Given | Made, ...] = ()
     dirty: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Modes:
-    """Grad modes.
-
-    Args:
-        grad: whether grad mode is on as the call is made.
-        inference: whether inference mode is.
-        autocast: whether autocast is, which the graph was recorded below.
-        records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
-        draws: the generators from which the graph draws.
-    """
-
-    grad: bool
-    inference: bool
-    autocast: bool
-    records_grad: bool = False
-    draws: tuple[torch.Generator, ...] = ()
-
-
-@dataclass(frozen=True)
-class Symbolic:
-    """Where the values of symbols come from.
-
-    Args:
-        reads: the source that reads each symbol.
-        derived: floats that are computed from these, by name, as source.
-        taken: those of which the graph takes the values, in order.
-        defined: those whose values the graph returns last.
-    """
-
-    reads: Mapping[str, str]
-    derived: Mapping[str, str]
-    taken: tuple[str, ...]
-    defined: tuple[str, ...]
 
 
 def emit(

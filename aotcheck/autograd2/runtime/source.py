@@ -1,18 +1,20 @@
-"""Python source that grows line by line, and how values are written in it."""
+"""Python source that grows line by line, how values are written in it, and the modes and symbols that it is written for."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import After, End, Fresh, Given, Inner, Made
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
 
-__all__ = ["Source", "argument", "built", "geometry_text", "name_of", "numbers"]
+__all__ = ["Modes", "Source", "Symbolic", "argument", "built", "geometry_text", "name_of", "numbers"]
 
 
 @dataclass
@@ -41,6 +43,42 @@ class Source:
         name = f"{prefix}_{len(self.names)}"
         self.names[name] = value
         return name
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Grad modes.
+
+    Args:
+        grad: whether grad mode is on as the call is made.
+        inference: whether inference mode is.
+        autocast: whether autocast is, which the graph was recorded below.
+        records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
+        draws: the generators from which the graph draws.
+    """
+
+    grad: bool
+    inference: bool
+    autocast: bool
+    records_grad: bool = False
+    draws: tuple[torch.Generator, ...] = ()
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """Where the values of symbols come from.
+
+    Args:
+        reads: the source that reads each symbol.
+        derived: floats that are computed from these, by name, as source.
+        taken: those of which the graph takes the values, in order.
+        defined: those whose values the graph returns last.
+    """
+
+    reads: Mapping[str, str]
+    derived: Mapping[str, str]
+    taken: tuple[str, ...]
+    defined: tuple[str, ...]
 
 
 def numbers(terms: Sequence[Any]) -> str:
