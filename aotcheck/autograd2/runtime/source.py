@@ -1,4 +1,4 @@
-"""Python source that grows line by line, how values are written in it, and the modes and symbols that it is written for."""
+"""Python source that grows line by line, how values are written in it, and for which modes and symbols."""
 
 from __future__ import annotations
 
