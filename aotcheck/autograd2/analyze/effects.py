@@ -91,6 +91,8 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
                 refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
             if (i.input.meta.requires_grad and i.input.meta.is_leaf) or state_of(i.replica).told:
                 refuse(Event.LEAF, f"{i.input.descriptor} is written once it does not require grad, or requires it")
+            if i.geometry.may_overlap_itself:
+                refuse(Event.OVERLAP, f"{i.input.descriptor}, whose elements share memory, is written")
             node = table.read(i.replica)
             index = results.add(node, i.geometry, i.replica)
             found.append(Written(k, index, Mutation.DIFFERENTIABLE, beside=tuple(members)))
@@ -129,7 +131,11 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if geometry.dtype != i.geometry.dtype or (geometry.conj, geometry.neg) != (i.geometry.conj, i.geometry.neg):
                 refuse(Event.STORAGE, f"{i.input.descriptor} gets another dtype")
             shift = results.of_graph[base.index].geometry.offset if isinstance(base, Fresh) else None
-            found.append(MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
+            beyond = geometry.is_beyond(now.nbytes)
+            if beyond and (other_storage or geometry.is_beyond(_torch.storage_of(i.real).nbytes())):
+                refuse(Event.FREED, f"{i.input.descriptor} moves there")
+            at = 0 if beyond else len(found)  # before its storage shrinks
+            found.insert(at, MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
         if needs != meta.requires_grad and not (needs and t.grad_fn is not None):
             detached = not needs and not meta.is_leaf
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):

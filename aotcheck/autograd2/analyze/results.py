@@ -214,16 +214,16 @@ class Results:
         return steps, t
 
     def _is_as_given(self, t: Tensor) -> bool:
-        """Whether it is an input on whose storage nothing was written: its history is what it was."""
-        return self.traced.input_of(t) is not None and not self.traced.tracer.table.state(t).version
+        """Whether it is an input whose memory was not written: its history is what it was."""
+        k = self.traced.input_of(t)
+        return k is not None and self.traced.inputs[k].version == _torch.version_of(t)
 
     def _only_detached(self, tensors: Sequence[Tensor]) -> frozenset[StorageState]:
-        """Storages of which all these tensors come after a detach: autograd need not know the base."""
+        """Own storages of which all these tensors come after a detach: autograd need not know the base."""
         detached: dict[StorageState, bool] = {}
         for t in tensors:
-            if type(t) is Replica:
+            if type(t) is Replica and not (state := self.traced.tracer.table.state(t)).is_input:
                 chain, _ = self._chain(t)
-                state = self.traced.tracer.table.state(t)
                 detached[state] = detached.get(state, True) and any(s.op in _DETACHES for s in chain)
         return frozenset(state for state, every in detached.items() if every)
 

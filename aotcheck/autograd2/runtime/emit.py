@@ -267,8 +267,10 @@ class _Order:
         if component in self.done:
             return
         self.keep()
-        for m in self.signature.effects.moved:
-            if m.input in self.signature.effects.early and Given(m.input) in component.inputs and m not in self.done:
+        effects = self.signature.effects
+        for m in effects.moved:
+            reshaped = m.input in effects.early and m.nbytes is None and m not in self.done
+            if reshaped and Given(m.input) in component.inputs:
                 self.done.add(m)
                 _move(self.s, m, self.signature, self.modes)
         self.done.add(component)
@@ -342,7 +344,7 @@ class _Order:
         return f"stand_in({numbers(g.shape)}, {kind})"
 
     def storages(self) -> None:
-        """Storages get other sizes; what lies beyond is made or moved before."""
+        """Storages get other sizes; what lies beyond is made before, or moved, as their order says."""
         if "storages" in self.done:
             return
         self.done.add("storages")
@@ -350,14 +352,12 @@ class _Order:
         late = {k for k, how in self.left.items() if _fits(how, sizes)}
         for k in self.left.keys() - late:
             _make(self.s, self.left[k], k, self.modes)
-        written = {w.input for w in self.signature.effects.written if not w.flat}
+        count = len(sizes)
         for m in self.signature.effects.moved:
-            beyond = m.geometry is not None and any(map(m.geometry.is_beyond, sizes.values()))
-            if beyond and m.input not in written and m not in self.done:
+            if count and m not in self.done:
                 self.done.add(m)
                 _move(self.s, m, self.signature, self.modes)
-        for j, nbytes in sizes.items():
-            self.s.add(f"a{j}.untyped_storage().resize_({nbytes})")
+            count -= m.nbytes is not None
         for k in late:
             _make(self.s, self.left[k], k, self.modes)
 
@@ -418,12 +418,15 @@ def _write(w: Written, known: bool, modes: Modes) -> str:
 
 def _move(s: Source, m: MetadataMutation, signature: Signature, modes: Modes) -> None:
     name = f"a{m.input}"
+    if m.nbytes is not None:
+        s.add(f"{name}.untyped_storage().resize_({m.nbytes})")
     if m.geometry is not None:
         g = m.geometry
-        if m.base is None:
+        if m.base is None and not m.by_data:
             line = f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})"
         else:
-            line = f"set_storage({name}, {name_of(m.base)}, {geometry_text(s, g)}, {text(m.shift)}, {m.by_data})"
+            base = name if m.base is None else name_of(m.base)
+            line = f"set_storage({name}, {base}, {geometry_text(s, g)}, {text(m.shift)}, {m.by_data})"
         s.add(_in_place(line, signature, m.input, modes))
     if m.requires_grad is False:
         line = f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)"

@@ -144,6 +144,9 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     targets: Sequence[Tensor] = args[0]
     if any(geometry_of(t).may_overlap_itself for t in targets):
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
+    if any(t.is_inference() for t in targets) and not torch.is_inference_mode_enabled():
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode")
+    torch.autograd.graph.increment_version([*targets])  # eager's kernels are made of ops that count
     addresses = {_torch.address_of(t) for t in targets}
     lists = [a if type(a) in (list, tuple) else [a] * len(targets) for a in args[1:]]
     others = [x for a in lists for x, t in zip(a, targets, strict=True) if type(x) is Replica and x is not t]
@@ -269,6 +272,8 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     target, name = args[0], _torch.op_name(func)
     if name == "detach_":
         return tracer.run(func, args, kwargs)
+    if _torch.base_of(target) is not None and target.requires_grad:
+        refuse(Event.HISTORY, f"{func} of a view")
     parent = tracer.table.view(target)
     if parent.state.stage < tracer.table.stage:
         refuse(Event.BACKWARD_WRITE)

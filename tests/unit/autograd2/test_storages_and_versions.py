@@ -79,6 +79,28 @@ def test_an_empty_tensor_that_is_written_under_grad_gets_a_history() -> None:
     agrees(function, lambda: (torch.empty(0), torch.empty(0, requires_grad=True)))
 
 
+_CHANGES: dict[str, Any] = {
+    "lists": lambda leaf, part, plain: torch._foreach_neg_([plain]),
+    "an alias that is returned": lambda leaf, part, plain: plain.detach(),
+    "sizes": lambda leaf, part, plain: (plain.resize_(9), leaf.untyped_storage().resize_(0), 1)[2],
+    "data of the same storage": lambda leaf, part, plain: (part * 2, setattr(leaf, "data", leaf.data[:1]))[0],
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES)
+def test_what_a_call_counts_and_moves_is_as_in_eager(change: Any) -> None:
+    found = []
+    for function in (change, aot_function(change)):
+        leaf = torch.arange(3.0, requires_grad=True)
+        given = leaf, leaf[:2], torch.arange(4.0)
+        result = function(*given)
+        if isinstance(result, torch.Tensor):
+            result.detach().mul_(2)
+        facts = [(t._version > 0, t.shape, t.untyped_storage().nbytes()) for t in given]
+        found.append((facts, type(given[1].grad_fn)))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("op", ["as_strided", "as_strided_"])
 def test_a_view_beyond_its_storage_is_an_error(op: str) -> None:
     agrees(lambda x: getattr(x, op)((99,), (5,)), lambda: (torch.arange(4.0),))
