@@ -19,6 +19,7 @@ from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
 from aotcheck.autograd2.frontend.key import Key, key_of, words_of
 from aotcheck.autograd2.frontend.varying import Met
 from aotcheck.autograd2.ir.number import Dynamic
+from aotcheck.autograd2.ir.structure import Const
 from aotcheck.autograd2.logs import log
 from aotcheck.autograd2.partition.users import PartitionFunction, default_partition
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
@@ -110,7 +111,8 @@ class Compiled:
         """Make fast code for calls like this one, the second of its kind. A few are kept, the newest first."""
         times = self.built[found] = self.built.get(found, -1) + 1
         if 0 < times <= _MOST_BUILT and not self.gradients:
-            made = fast_call(bound, args, kwargs, Run(found.call, found.sources, found.fits))
+            assigned = [(a.table, a.key.value) for a in found.signature.effects.assigned if isinstance(a.key, Const)]
+            made = fast_call(bound, args, kwargs, Run(found.call, found.sources, found.fits, assigned))
             if made is not None:
                 self.fast = [made, *self.fast[: _MOST_FAST - 1]]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import operator
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.frontend.bind import Bound, Spot
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, is_leaf
 from aotcheck.autograd2.ir.tables import GONE, Globals, content_of, unchanged
 
@@ -40,11 +40,13 @@ class Run:
         call: takes inputs, containers, tables and numbers.
         sources: where inputs are found among the tensors of ``bind``, and whether each is that one's base.
         fits: whether numbers of tensors and of Python fit, where some are symbols; None where all are as they were.
+        assigned: places in dicts around the function that each call sets: table and key.
     """
 
     call: Callable[..., Any]
     sources: Sequence[tuple[int, bool]]
     fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None
+    assigned: Collection[Spot] = ()
 
 
 @dataclass
@@ -77,6 +79,8 @@ class _Source:
         """Take ``x`` apart; whether that can be."""
         kind = type(x)
         if kind in _PLAIN:
+            if _torch.base_of(x) is not None:  # of what is no tensor no base is asked
+                self.lines.append(f"if type({name}) is not {self.bind('Tensor', kind)}: return MISS")
             known = self.tensors.setdefault(x, name)
             if known != name:
                 self.checks.append(f"{name} is {known}")
@@ -120,15 +124,20 @@ def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], ru
     count, containers, tables, numbers = bound.around
     around = bound.tensors[:count]
     s = _Source({"MISS": MISS}, {t: f"t{k}" for k, (_, t) in enumerate(around)}, run.fits is None)
-    s.names |= {name: t for t, name in s.tensors.items()}
+    fixed = {name: t for t, name in s.tensors.items()}
     s.lines.append(f"if foreign_state() or len(args) != {len(args)} or len(kwargs) != {len(kwargs)}: return MISS")
     if kwargs:
         s.lines.append(f"if list(kwargs) != {s.bind('keys', list(kwargs))}: return MISS")
+    around_tables = [s.bind("table", table) for table in bound.tables[:tables]]
+    read = {spot: name for spot in run.assigned if (name := _assigned(s, bound, spot, around_tables))}
+    s.names |= {name: fixed[name] for name in fixed.keys() & set(s.tensors.values())}
+    s.numbers.clear()
     taken = s.values(args, "args", "x") and s.values(list(kwargs.values()), "kwargs.values()", "k")
     tensors = [t for _, t in bound.tensors]
     alike = len(tensors) == len(s.tensors) and all(map(operator.is_, tensors, s.tensors))
     alike = alike and list(s.numbers.values()) == list(bound.numbers.values())[numbers:]
-    s.numbers = {s.bind("number", x): x for x in list(bound.numbers.values())[:numbers]} | s.numbers
+    around_numbers = list(bound.numbers.items())[:numbers]
+    s.numbers = {read.get(spot) or s.bind("number", x): x for spot, x in around_numbers} | s.numbers
     if not taken or not alike or any(map(_is_unusual, tensors)) or _torch.function_modes():
         return None
     found = [s.bind("around", x) for x in bound.containers[:containers] if type(x) in (list, dict)]
@@ -138,8 +147,11 @@ def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], ru
     if len(s.checks) > _MOST_PAIRS:
         return None
     _modes(s)
-    for table in bound.tables[:tables]:
-        _table(s, table)
+    keys: dict[int, list[Any]] = {}
+    for k, key in read:
+        keys.setdefault(k, []).append(key)
+    for k, name in enumerate(around_tables):
+        _table(s, bound.tables[k], name, keys.get(k, ()))
     if not _tensors(s, tensors, run):
         return None
     inputs = [f"{name}{_torch.ITS_BASE}" if base else name for name, base in _inputs(s, run)]
@@ -164,9 +176,24 @@ def _is_unusual(t: Tensor) -> bool:
     return type(t) not in _PLAIN or t.layout is not torch.strided or is_leaf(t) is None
 
 
-def _table(s: _Source, table: Any) -> None:
-    """Ask that a table holds what it holds now."""
-    held, name = content_of(table), s.bind("table", table)
+def _assigned(s: _Source, bound: Bound, spot: Spot, names: Sequence[str]) -> str | None:
+    """The name of the tensor or number in a place that each call sets, looked up each time; None of another place."""
+    k, key = spot
+    table = bound.tables[k] if k < len(names) else None
+    value = table.get(key) if type(table) is dict else None
+    if type(value) not in (Tensor, int) and not (type(value) is float and value and value == value):
+        return None
+    name = f"v_{len(s.lines)}"
+    s.lines.append(f"{name} = {names[k]}.get({s.bind('key', key)})")
+    if type(value) is Tensor:
+        s.tensors[value] = name if s.tensors[value].startswith("t") else s.tensors[value]
+    s.value(value, name)
+    return name
+
+
+def _table(s: _Source, table: Any, name: str, read: Collection[Any]) -> None:
+    """Ask that a table holds what it holds now, but where it is read at each call."""
+    held = content_of(table)
     if held is GONE:
         s.checks.append(f"unchanged({name}, {s.bind('content', held)})")
     elif type(table) is types.CellType:
@@ -175,8 +202,10 @@ def _table(s: _Source, table: Any) -> None:
         owner = s.bind("globals", table.owner)
         s.checks += [f"{owner}.get({n!r}) is {s.bind('content', v)}" for n, v in held.items()]
     elif type(table) is dict:
-        keys, content = s.bind("keys", tuple(held)), s.bind("content", tuple(held.values()))
-        same = f"all(map(is_, {name}.values(), {content})) and all(map(is_, {name}, {keys}))"
+        kept = tuple(key for key in held if key not in read)
+        keys, content = s.bind("keys", tuple(held)), s.bind("content", tuple(map(held.get, kept)))
+        found = f"{name}.values()" if len(kept) == len(held) else f"map({name}.get, {s.bind('keys', kept)})"
+        same = f"all(map(is_, {found}, {content})) and all(map(is_, {name}, {keys}))"
         s.checks.append(f"len({name}) == {len(held)} and {same}" if held else f"not {name}")
     else:
         s.checks.append(f"unchanged({name}, {s.bind('content', held)})")

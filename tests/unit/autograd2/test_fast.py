@@ -137,3 +137,23 @@ def test_modes_are_looked_at() -> None:
         assert compiled(_base(1, 16), w)[1].dtype is torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_what_each_call_assigns_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    state: dict[str, Any] = {"n": 0, "last": torch.zeros(16)}
+
+    def step(x: Tensor) -> Tensor:
+        state["n"] += 1
+        state["last"] = (x * state["n"] + state["last"])[None][0]
+        result: Tensor = state["last"] * 2
+        return result
+
+    compiled = aot_function(step)
+    for k in range(7):
+        with monkeypatch.context() as patch:
+            if k == 5:
+                patch.setattr(Compiled, "bind", None)
+            assert torch.equal(compiled(torch.ones(16)), torch.full((16,), (k + 1) * (k + 2.0)))
+        assert state["n"] == k + 1
+    state["last"] = 1
+    assert torch.equal(compiled(torch.ones(16)), torch.full((16,), 18.0))
