@@ -250,10 +250,8 @@ def aot_function(
     Raises:
         UnsupportedError: at a call, if ``fn`` does what is refused.
     """
-    forward = fw_compiler or nop
-    compilers = Compilers(
-        forward, bw_compiler or forward, inference_compiler or forward, decompositions, _partition(partition_fn)
-    )
+    forward, partition = fw_compiler or nop, None if partition_fn is default_partition else partition_fn
+    compilers = Compilers(forward, bw_compiler or forward, inference_compiler or forward, decompositions, partition)
     compiled = Compiled(fn, compilers, dynamic)
 
     @functools.wraps(fn)
@@ -263,10 +261,6 @@ def aot_function(
 
     call.aotcheck = compiled  # type: ignore[attr-defined]  # functions take attributes; explain reads it
     return call
-
-
-def _partition(function: PartitionFunction | None) -> PartitionFunction | None:
-    return None if function is default_partition else function
 
 
 class CompiledModule(nn.Module):

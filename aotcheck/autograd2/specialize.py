@@ -207,13 +207,9 @@ def _emit(
     shared = {j: results[n] for j, n in enumerate(part.forward.saved) if n in results}
     kept = [x for node in part.forward.after for x in left if x.node is node]
     call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, kept, shared)
-    found = {t: k for k, t in enumerate(tensors)}
-    sources = []
-    for i in traced.inputs:
-        if isinstance(i.input.descriptor, BaseOf):
-            sources.append((next(k for k, t in enumerate(tensors) if _torch.base_of(t) is i.real), True))
-        else:
-            sources.append((found[i.real], False))
+    found = {t: (k, False) for k, t in enumerate(tensors)}
+    bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
+    sources = [(bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs]
     fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits()[0], symbols.guards())
     if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
         refuse(Event.GUARDS)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
@@ -106,9 +105,11 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
             found = torch.autograd.grad(starts, ends, tangents, allow_unused=True, retain_graph=True)
         for k, gradient in zip(asked, found, strict=False):
             if gradient is not None:
-                node = _read(traced, gradient)
+                if type(gradient) is not Replica:
+                    refuse(Event.CAPTURED, "a gradient is no tensor of the trace")
+                node = tracer.table.read(gradient)
                 is_view = node in nodes and not any(gradient is t for t in tangents)
-                gradients[k] = tracer.graph.view(_ALIAS, node) if is_view else node
+                gradients[k] = tracer.graph.view(torch.ops.aten.alias.default, node) if is_view else node
         return Backward(*given, tuple(gradients), tuple(tracer.graph.effects[before:]))
     except UnsupportedError:
         raise
@@ -121,15 +122,6 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     finally:
         tracer.in_backward = False
         del tracer.graph.effects[before:]
-
-
-_ALIAS = torch.ops.aten.alias.default
-
-
-def _read(traced: Traced, gradient: Tensor) -> Node:
-    if type(gradient) is not Replica:
-        refuse(Event.CAPTURED, "a gradient is no tensor of the trace")
-    return traced.tracer.table.read(gradient)
 
 
 @contextlib.contextmanager

@@ -229,10 +229,10 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
     for n in graph.order:
         if n in owner:
             groups.setdefault(find(n), []).append(n)
-    first: dict[Any, int] = {}
+    first = dict.fromkeys(graph.order, len(graph.roots))
     for (n, _), k in graph.roots.items():
-        first[n] = min(k, first.get(n, k))
-    ordered = sorted(groups.items(), key=lambda g: (-graph.labels[g[0]].bit_count(), _first_result(graph, first, g[1])))
+        first[n] = min(k, first[n])
+    ordered = sorted(groups.items(), key=lambda g: (-graph.labels[g[0]].bit_count(), min(first[n] for n in g[1])))
     place = {n: k for k, (_, nodes) in enumerate(ordered) for n in nodes}
     starts: list[list[Edge]] = [[] for _ in ordered]
     for e in sorted(graph.roots, key=graph.roots.__getitem__):
@@ -243,10 +243,6 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
             stands[e] = Inner(place[e[0]], len(starts[place[e[0]]]))
             starts[place[e[0]]].append(e)
     return tuple(_region(graph, starts[k], nodes, stands, place) for k, (_, nodes) in enumerate(ordered))
-
-
-def _first_result(graph: _Graph, first: Mapping[Any, int], nodes: Sequence[Any]) -> int:
-    return min((first[n] for n in nodes if n in first), default=len(graph.roots))
 
 
 def _region(
