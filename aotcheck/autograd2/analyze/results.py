@@ -108,8 +108,7 @@ class Results:
         apart = step is not None and _torch.address_of(step.source) != _torch.address_of(t)
         if step is not None and apart and step.source.requires_grad:
             refuse(Event.BASE, "an alias is returned that moved, or whose source did")
-        crosses = step is not None and step.op in _DETACHES and step.source.is_inference() and not step.how.inference
-        if crosses or t.is_inference() is not root.is_inference():
+        if t.is_inference() is not root.is_inference():
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
@@ -207,7 +206,8 @@ class Results:
                 break
             if step.op in UNSAFE_SPLITS and _torch.version_of(t) > 0:
                 break  # autograd takes it for no view, and what was written since belongs to its own history
-            if step.op in _DETACHES and (stop_at_detach or (t.requires_grad and not t.is_leaf)):
+            counts = source.is_inference() and not step.how.inference  # versions: it may be written
+            if step.op in _DETACHES and ((stop_at_detach and not counts) or (t.requires_grad and not t.is_leaf)):
                 break  # what was detached, and has got a history of its own since, is made as a root is
             steps.insert(0, step)
             t = source
