@@ -35,6 +35,9 @@ from aotcheck.autograd2.trace.run import Traced, UserError, trace
 
 __all__ = ["Specialization", "specialize"]
 
+_RNN = torch.ops.aten.mkldnn_rnn_layer.default
+"""Its kernel gives what a backward needs only where grad mode is on."""
+
 
 @dataclass(frozen=True, eq=False)
 class Specialization:
@@ -196,7 +199,8 @@ def _emit(
     for name, r in () if symbols is None else symbols.reads.items():
         at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
         reads[name] = at.source("a")
-    modes = Modes(*traced.modes, _records_grad(groups, part), traced.tracer.draws.drawn_from())
+    gives_more = bool(groups) and any(n.op is _RNN for n in part.forward.nodes)
+    modes = Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from())
     derived = {} if symbols is None else symbols.derived
     taken = Symbolic(reads, derived, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
     signature = analysis.signature
@@ -256,11 +260,6 @@ class _Seen:
                         found[end] = before | {n}
                         break
         return found
-
-
-def _records_grad(groups: Sequence[Region], part: Partition) -> bool:
-    """Whether the graph holds an op whose kernel gives what a backward needs only where grad mode is on."""
-    return bool(groups) and any(n.op is torch.ops.aten.mkldnn_rnn_layer.default for n in part.forward.nodes)
 
 
 def _maker(

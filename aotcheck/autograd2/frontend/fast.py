@@ -154,7 +154,8 @@ def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], ru
         _table(s, bound.tables[k], name, keys.get(k, ()))
     if not _tensors(s, tensors, run):
         return None
-    inputs = [f"{name}{_torch.ITS_BASE}" if base else name for name, base in _inputs(s, run)]
+    names = list(s.tensors.values())
+    inputs = [f"{names[k]}{_torch.ITS_BASE}" if base else names[k] for k, base in run.sources]
     s.names |= {"call": run.call, "foreign_state": _torch.foreign_state, "unchanged": unchanged}
     s.names |= {"is_": operator.is_, "leaf": is_leaf}
     own = "".join(f", {name}" for name in s.containers)
@@ -209,11 +210,6 @@ def _table(s: _Source, table: Any, name: str, read: Collection[Any]) -> None:
         s.checks.append(f"len({name}) == {len(held)} and {same}" if held else f"not {name}")
     else:
         s.checks.append(f"unchanged({name}, {s.bind('content', held)})")
-
-
-def _inputs(s: _Source, run: Run) -> list[tuple[str, bool]]:
-    names = list(s.tensors.values())
-    return [(names[k], base) for k, base in run.sources]
 
 
 def _modes(s: _Source) -> None:

@@ -191,7 +191,8 @@ class Recorder:
             if r is not source:
                 how = Step(func, rest, known, index, *modes)
                 before = state_of(source).step
-                if func is _DETACH and before is not None and before.op is _VIEW_DTYPE and not _is_real(r):
+                is_real = r.is_floating_point() or r.is_complex()
+                if func is _DETACH and before is not None and before.op is _VIEW_DTYPE and not is_real:
                     state_of(r).step = before  # autograd's own: what cannot require grad is no view
                 else:
                     state_of(r).step = ViewStep(source, how, geometry, lies, _torch.version_of(source))
@@ -321,7 +322,8 @@ class Recorder:
     def fresh(self, out: Tensor, node: Node, device: torch.device) -> Replica:
         """A result on memory of its own."""
         if self.in_backward and out.layout is torch.sparse_coo:
-            return self._sparse_gradient(out, node, device)
+            self.sparse.add(node)  # of an embedding: to the trace it is dense, and only such ones can be added to it
+            return self.fresh_at(row_major(tuple(map(term, out.shape)), out.dtype), node, device)
         if not _is_strided(out):
             refuse(Event.SPARSE, str(out.layout))
         made = out if type(out) is Replica else make_replica(out, device, self)
@@ -329,11 +331,6 @@ class Recorder:
             refuse(Event.ALIAS, str(node.op))
         self.table.hold(made, node)
         return made
-
-    def _sparse_gradient(self, out: Tensor, node: Node, device: torch.device) -> Replica:
-        """The gradient of an embedding. To the trace it is dense; only such gradients can be added to it."""
-        self.sparse.add(node)
-        return self.fresh_at(row_major(tuple(map(term, out.shape)), out.dtype), node, device)
 
     def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
         """A new replica of that geometry that holds ``node``."""
@@ -374,10 +371,6 @@ def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:
         return
     if g.is_beyond(size):
         raise RuntimeError(f"{func}: sizes {g.shape}, strides {g.stride} are out of bounds of a storage of size {size}")
-
-
-def _is_real(t: Tensor) -> bool:
-    return t.is_floating_point() or t.is_complex()
 
 
 def _is_strided(t: Tensor) -> bool:
