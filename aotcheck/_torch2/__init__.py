@@ -286,11 +286,11 @@ def running_sequence_number() -> int | None:
     return None if node is None else int(node._sequence_nr())
 
 
-def accepts_gradients(t: Tensor) -> bool:
-    """Whether a leaf that requires grad can be given one: a view made under no_grad cannot, though its base does."""
+def accumulator_of(t: Tensor) -> Any:
+    """The node that puts gradients into a leaf; None of a view made under no_grad, to which autograd gives none."""
     with without_modes(), torch.inference_mode(False), torch.enable_grad():
         node: Any = t.view_as(t).grad_fn
-    return node is not None and node.next_functions[0][0] is not None
+    return None if node is None else node.next_functions[0][0]
 
 
 def accumulates(node: Any) -> bool:

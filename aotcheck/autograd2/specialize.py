@@ -131,6 +131,8 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             analysis = analyze(traced)
             recorded = tuple(traced.tracer.graph.nodes)
             groups = regions(traced, analysis)
+            if any(_torch.gradient_of(t) is x for region in groups for t in region.dropped for x in analysis.tensors):
+                refuse(Event.LEAF, "the gradient of a leaf made inside is returned, and grows with the next backward")
             left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
@@ -187,7 +189,7 @@ def _emit(
             _maker(traced, region, known, graphs, compilers),
             tuple((h.begins, h.leads) for h in held),
             tuple(watched.values()),
-            drops=bool(region.dropped),
+            drops=bool(region.dropped) or any(graph.backward.error for graph in graphs),
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
         attachments.append(Attachment(runner, region.component, tuple(watched), dirty))

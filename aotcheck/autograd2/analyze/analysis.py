@@ -58,7 +58,7 @@ def analyze(traced: Traced) -> Analysis:
         tuple(i.input for i in traced.inputs),
         tuple(results.made),
         output,
-        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode, early_moves(traced, moved)),
+        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode, early_moves(traced, moved, results.made)),
         tuple(r.look for r in results.of_graph),
         tuple(shared.built),
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
-from aotcheck.autograd2.ir.signature import Fresh, Given, MetadataMutation, Mutation, Written
+from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, How, MetadataMutation, Mutation, Written
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput
 from aotcheck.autograd2.trace.replica import Needs, state_of
@@ -24,8 +22,10 @@ def more_needs(traced: Traced) -> Needs:
         members = [traced.inputs[k] for k in positions]
         alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
         recorded = not alone and (state.version or state.touched) and any(map(has_new_history, members))
-        views = state.version and any(_is_no_grad_view(i) or _is_lazy_view(i) for i in members)
-        bases |= bool(recorded or views)
+        told = len(members) > 1 and any(state_of(i.replica).set is not None for i in members)
+        seen = [i for i in members if state_of(i.replica).was_a_view]
+        views = state.version and any(i.input.meta.is_leaf or i.geometry.conj or i.geometry.neg for i in seen)
+        bases |= bool(recorded or told or views)
     leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and i.replica.requires_grad]
     return traced.tracer.needs.also(bases=bases, gradients=any(_torch.gradient_of(t) is not None for t in leaves))
 
@@ -38,15 +38,6 @@ def _storages(traced: Traced) -> dict[StorageState, list[int]]:
     return found
 
 
-def _is_no_grad_view(i: TracedInput) -> bool:
-    is_view = i.input.meta.requires_grad and _torch.base_of(i.real) is not None
-    return is_view and bool(_torch.creation_meta(i.real) == _torch.CreationMeta.NO_GRAD_MODE)
-
-
-def _is_lazy_view(i: TracedInput) -> bool:
-    return state_of(i.replica).was_a_view and (i.geometry.conj or i.geometry.neg)
-
-
 def has_new_history(i: TracedInput) -> bool:
     """Whether an input has another grad_fn than it had at entry."""
     if i.node is None and is_lost(i.replica):
@@ -54,18 +45,19 @@ def has_new_history(i: TracedInput) -> bool:
     return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
 
 
-def early_moves(traced: Traced, moved: tuple[MetadataMutation, ...]) -> frozenset[int]:
-    """Leaves that get another shape, and of which autograd expects gradients in that."""
-    found = set()
-    for m in moved:
-        i = traced.inputs[m.input]
-        asks = i.replica.requires_grad and is_leaf(i.replica)
-        if m.geometry is None or m.geometry.shape == i.geometry.shape or not asks:
+def early_moves(traced: Traced, moved: tuple[MetadataMutation, ...], made: list[How]) -> frozenset[int]:
+    """Leaves that get another shape, and of which autograd expects gradients in that; refused if it expects another."""
+    found, viewed = set(), {how.base for how in made if isinstance(how, Alias) and how.steps}
+    for k, i in enumerate(traced.inputs):
+        shape = tuple(i.replica.shape)
+        if not (state_of(i.replica).moved and i.replica.requires_grad and is_leaf(i.replica)):
             continue
-        node = torch.autograd.graph.get_gradient_edge(i.replica).node
-        if _torch.recorded_gradient(node, 0)[0] == tuple(i.replica.shape):
-            found.add(m.input)
-            if m.base is not None:
+        expected = _torch.recorded_gradient(_torch.accumulator_of(i.replica), 0)[0]
+        if expected != shape and (expected != i.geometry.shape or Given(k) in viewed):
+            refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes")
+        if expected == shape != i.geometry.shape:
+            found.add(k)
+            if any(m.base is not None for m in moved if m.input == k):
                 refuse(Event.STORAGE, f"{i.input.descriptor} gets another shape and then a gradient")
     return frozenset(found)
 
@@ -123,8 +115,16 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         now, geometry = traced.tracer.table.state(t), geometry_of(t)
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
         needs = meta.requires_grad if i.node is None and is_lost(i.replica) else requires_grad(t)
+        if i.node is None and has_new_history(i):
+            of = traced.input_of(_torch.base_of(t))
+            if state_of(t).set or of is None or not has_new_history(traced.inputs[of]):
+                refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
         if (other_storage or other_geometry) and (needs and not t.is_leaf):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
+        resized = now.resized or traced.tracer.table.is_resized(now)
+        sizes = now.nbytes, _torch.storage_of(i.real).nbytes()
+        if resized and (other_storage or all(map(geometry.is_beyond, sizes))):
+            refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if other_storage or other_geometry:
             base = results.anchor(now) if other_storage else None
             by_data = state_of(t).data_assigned
@@ -141,7 +141,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")
             found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
-        elif meta.requires_grad and needs and not meta.is_leaf and not is_lost(i.replica) and t.is_leaf:
+        elif meta.requires_grad and needs and not meta.is_leaf and (state_of(t).detached or is_leaf(t)):
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
     gone = {Given(m.input) for m in found if m.base is not None}
     if any(m.base in gone for m in found):

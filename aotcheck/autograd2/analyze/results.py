@@ -117,6 +117,9 @@ class Results:
         if is_leaf or state_of(t).is_parameter:
             made = self._plain(t, False, state, chain, root)
             if isinstance(made, Alias):
+                of = self.traced.inputs[made.base.input] if isinstance(made.base, Given) else None
+                if is_leaf and of is not None and of.input.meta.requires_grad and not requires_grad(of.replica):
+                    refuse(Event.LEAF, "a view of an argument that does not require grad any more")
                 return MadeLeaf(made, is_leaf, state_of(t).is_parameter)
             return made
         if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
@@ -128,14 +131,14 @@ class Results:
 
     def _plain(self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor) -> Fresh | Alias:
         """How a tensor is made that is no leaf of the function's own."""
-        if state.is_input and not state.resized and _lost_memory(t, state):
+        if state.is_input and not state.resized and geometry_of(t).is_beyond(state.nbytes):
             refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
         given = self.traced.input_of(root)
         if given is not None:
             if _requires_after(root, chain) != needs and not is_lost(t):
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
             _check_windows(chain, needs, state)
-            if _lost_memory(t, state):
+            if geometry_of(t).is_beyond(state.nbytes):
                 if needs or _torch.base_of(t) is not None:
                     refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
                 assert state.source is not None
@@ -154,7 +157,7 @@ class Results:
         table = self.traced.tracer.table
         if not same(term(state.storage.nbytes()), state.nbytes):
             table.flat(state)
-        if _lost_memory(t, state):
+        if geometry_of(t).is_beyond(state.nbytes):
             refuse(Event.FREED)
         known = self._roots.get(state)
         if known is None:
@@ -237,11 +240,6 @@ class Results:
             index = self.add(self.traced.tracer.table.read_view(view), view.geometry)
             self._roots[state] = (None, index)
         return Fresh(self._roots[state][1])
-
-
-def _lost_memory(t: Tensor, state: StorageState) -> bool:
-    """Whether the storage of ``t`` was made so small that it ends before the tensor does."""
-    return geometry_of(t).is_beyond(state.nbytes)
 
 
 def _check_windows(chain: Sequence[ViewStep], needs: bool, state: StorageState) -> None:

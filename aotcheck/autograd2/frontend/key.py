@@ -39,7 +39,7 @@ def key_of(bound: Bound, gradients: bool) -> Key:
         numbers.append((tuple(t.shape), t.stride(), t.storage_offset(), storage.nbytes(), unknown))
         parts.append(first)
         if base is not None:
-            tells = t.requires_grad and marks[1] and _torch.accepts_gradients(t)
+            tells = t.requires_grad and marks[1] and _torch.accumulator_of(t) is not None
             parts.append((known.get(base), bases.setdefault(base, k), _torch.creation_meta(t), tells))
             if base not in known:
                 parts.append((type(base), base.dtype, base.requires_grad, is_leaf(base)))

@@ -125,7 +125,7 @@ def is_leaf(t: Tensor) -> bool | None:
     """Whether ``t`` is a leaf; None where autograd cannot say: of a no_grad view whose base was written since."""
     try:
         return t.is_leaf
-    except RuntimeError:
+    except (RuntimeError, IndexError):
         return None
 
 

@@ -15,6 +15,7 @@ from aotcheck.autograd2.analyze.analysis import Analysis
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.signature import Mutation
 from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.replica import state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import StorageState, View
 
@@ -75,9 +76,15 @@ def memory_after(traced: Traced, analysis: Analysis) -> tuple[Memory, ...]:
 def check_counters(traced: Traced, analysis: Analysis) -> None:
     """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
     results = {r.node for r in analysis.results}
+    recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
     for i in traced.inputs:  # one that moved to memory where another tensor lies
         state = traced.tracer.table.state(i.replica)
         state.apart |= state is not i.state
+        if state is not i.state and i.state.needed:
+            refuse(Event.STORAGE, f"{i.input.descriptor} moves, and a backward needs the memory where it lay")
+    for t in analysis.tensors:  # by which the caller writes what a written argument was
+        state = traced.tracer.table.state(t)
+        state.apart |= state_of(t).apart and any(traced.inputs[w.input].state is state for w in recorded)
     for state in traced.tracer.table.states.values():
         seen = state.is_input or any(root.value in results for root in state.roots)
         if state.needed and state.apart and seen:

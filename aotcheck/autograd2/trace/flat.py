@@ -14,7 +14,7 @@ from aotcheck.autograd2.ir.meta import Geometry, row_major
 from aotcheck.autograd2.ir.size import Size, same
 from aotcheck.autograd2.trace.view import StorageState, View
 
-__all__ = ["flat_geometry", "flat_of_root", "gather", "pad", "scatter", "to_bytes"]
+__all__ = ["flat_geometry", "flat_of_root", "gather", "pad", "reinterpret", "scatter"]
 
 aten = torch.ops.aten
 
@@ -44,7 +44,7 @@ def flat_of_root(graph: Graph, state: StorageState, root: View) -> tuple[View, N
         value = graph.like(value, aten.as_strided_scatter.default, zeros, value, [*g.shape], [*g.stride], g.offset)
     odd = state.nbytes % size
     if not same(odd, 0):
-        value = pad(graph, to_bytes(graph, value, lies), odd, torch.uint8)
+        value = pad(graph, reinterpret(graph, value, g.dtype, torch.uint8, total), odd, torch.uint8)
         lies = flat_geometry(state.nbytes, torch.uint8)
     return View(state, lies), value
 
@@ -54,11 +54,6 @@ def without_bits(graph: Graph, g: Geometry, value: Node) -> Node:
     if g.neg:
         value = graph.like(value, aten.neg.default, value)
     return graph.like(value, aten._conj_physical.default, value) if g.conj else value
-
-
-def to_bytes(graph: Graph, value: Node, geometry: Geometry) -> Node:
-    """A flat value as the bytes that it is made of."""
-    return reinterpret(graph, value, geometry.dtype, torch.uint8, geometry.shape[0])
 
 
 def pad(graph: Graph, value: Node, count: Size, dtype: torch.dtype) -> Node:
@@ -80,7 +75,7 @@ def reinterpret(graph: Graph, value: Node, source: torch.dtype, target: torch.dt
 
 def _is_all(flat: Geometry, g: Geometry) -> bool:
     whole = flat.shape[0] * flat.dtype.itemsize
-    return same(g.offset, 0) and g.is_contiguous and same(g.numel * g.dtype.itemsize, whole)
+    return same(g.offset, 0) and g.is_contiguous and 0 not in g.stride and same(g.numel * g.dtype.itemsize, whole)
 
 
 def gather(graph: Graph, flat: Geometry, value: Node, g: Geometry) -> Node:

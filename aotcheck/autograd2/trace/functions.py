@@ -40,6 +40,7 @@ def _lstm(*args: Any, **kwargs: Any) -> Any:
 
 
 _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, torch.lstm: _lstm}
+_OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
 
 
 class WithoutLooking(torch.overrides.TorchFunctionMode):

@@ -6,12 +6,15 @@ A refusal comes before anything of the caller's was touched. The list is docs/co
 from __future__ import annotations
 
 import enum
+import threading
 from typing import NoReturn
 
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.trace.where import user_line
 
-__all__ = ["Event", "refuse"]
+__all__ = ["Event", "met", "refuse"]
+
+_last = threading.local()
 
 
 class Event(enum.Enum):
@@ -64,4 +67,11 @@ class Event(enum.Enum):
 def refuse(event: Event, detail: str = "") -> NoReturn:
     """Raise the refusal of an event, with the user's line; ``detail`` says what was met."""
     reason, instead = event.value
-    raise UnsupportedError(reason, f"{detail}; {instead}" if detail else instead, user_line())
+    _last.said = reason, f"{detail}; {instead}" if detail else instead, user_line()
+    raise UnsupportedError(*_last.said)
+
+
+def met() -> UnsupportedError | None:
+    """The last refusal of this thread since the last time: the function may have caught it and gone on."""
+    said, _last.said = getattr(_last, "said", None), None
+    return None if said is None else UnsupportedError(*said)

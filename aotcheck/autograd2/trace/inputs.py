@@ -148,7 +148,7 @@ class _Maker:
         if real.is_leaf:
             with _inference(real.is_inference()):
                 Tensor.requires_grad_(replica)
-            replica.aot.told = _torch.accepts_gradients(real)
+            replica.aot.told = _torch.accumulator_of(real) is not None
             replica.aot.need(bases=not replica.aot.told)
             return replica
         shape, dtype, _ = _torch.recorded_gradient(real.grad_fn, real.output_nr)
@@ -217,7 +217,7 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     assert base is not None
     how, function = _torch.creation_meta(t), maker.view_function(t, base)
     try:
-        with torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
+        with torch.set_grad_enabled(how not in (_torch.CreationMeta.NO_GRAD_MODE, _torch.CreationMeta.INFERENCE_MODE)):
             replica: Any = function(made[base].replica)
     except RuntimeError as error:
         refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")
@@ -227,7 +227,7 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
         _torch.set_creation_meta(replica, how)
     made_again: Replica = replica
-    if t.requires_grad and t.is_leaf and _torch.accepts_gradients(t):
+    if t.requires_grad and t.is_leaf and _torch.accumulator_of(t) is not None:
         made_again.requires_grad_()
     made_again.aot.is_parameter = isinstance(t, torch.nn.Parameter)
     return made_again

@@ -199,7 +199,7 @@ class Replica(Tensor):
         """As torch's, which tells no mode of it. Of views it is an error."""
         self.aot.need(bases=self.aot.was_a_view)
         Tensor.detach_(self)
-        self.aot.detached = True
+        self.aot.detached |= not torch.is_inference_mode_enabled()
         return self
 
     @property
@@ -236,8 +236,7 @@ class Replica(Tensor):
 
     def _is_view(self) -> bool:
         """The same."""
-        self.aot.need(bases=self.aot.was_a_view)
-        return _torch.base_of(self) is not None
+        return self._base is not None
 
     @property
     def grad(self) -> Tensor | None:
@@ -285,14 +284,10 @@ class Disarmed(Replica):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         refuse(Event.ESCAPED, f"{getattr(func, '__name__', func)} met a tensor of a trace that is over")
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+    def __repr__(self, *_: Any, **__: Any) -> str:  # type: ignore[override]  # untyped in torch
         return "Replica of a trace that is over"
 
-    def __str__(self) -> str:
-        return self.__repr__()
-
-    def __format__(self, spec: str) -> str:
-        return self.__repr__()
+    __str__ = __format__ = __repr__
 
 
 class _Undispatched(Tensor):

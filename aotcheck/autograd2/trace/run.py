@@ -16,7 +16,7 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
 from aotcheck.autograd2.trace.functions import WithoutLooking
-from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.gate import Event, met, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Needs
@@ -64,9 +64,9 @@ class Traced:
             i.real = i.replica
         self.bound, self.result, self.changes = Bound(), None, []
 
-    def input_of(self, t: Tensor) -> int | None:
+    def input_of(self, t: Tensor | None) -> int | None:
         """The position of the input whose replica ``t`` is."""
-        return self.position.get(t)
+        return None if t is None else self.position.get(t)
 
 
 def trace(
@@ -93,8 +93,11 @@ def trace(
         try:
             with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking():
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
+                met()
                 try:
                     result = fn(*given, **named)
+                    if refused := met():
+                        raise refused
                 except Exception as error:
                     traceback.clear_frames(error.__traceback__)  # modes that they entered end below this one
                     raise

@@ -137,7 +137,7 @@ class StorageTable:
         whole, before = view.value, view.geometry
         dtype = before.dtype
         if nbytes % dtype.itemsize:
-            dtype, view.value = torch.uint8, flats.to_bytes(self.graph, whole, before)
+            dtype, view.value = torch.uint8, flats.reinterpret(self.graph, whole, dtype, torch.uint8, before.shape[0])
         old, new = state.nbytes // dtype.itemsize, nbytes // dtype.itemsize
         if new > old:
             view.value = flats.pad(self.graph, view.value, new - old, dtype)
@@ -203,6 +203,8 @@ class StorageTable:
         if view.op is WINDOW:
             assert view.parent is not None
             value = flats.gather(self.graph, view.parent.geometry, parent, view.geometry)
+        elif view.op is torch.ops.aten._conj.default and not view.geometry.conj:  # the value may not be lazy
+            value = self.graph.like(parent, torch.ops.aten._conj_physical.default, parent)
         else:
             value = self.graph.view(view.op, parent, *view.args, **view.kwargs)
         value.geometry = view.geometry

@@ -12,7 +12,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
-from aotcheck.autograd2.ir.size import by_size
+from aotcheck.autograd2.ir.size import by_size, same
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import as_eager
@@ -24,7 +24,7 @@ from aotcheck.autograd2.trace.view import View
 aten = torch.ops.aten
 _WHOLE = frozenset({aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
 """What overwrites every element: the result lies as the target does, whatever is written."""
-_ORDER_DOES_NOT_MATTER = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.masked_fill_.Scalar})
+_ORDER_DOES_NOT_MATTER = frozenset({aten.fill_.Scalar, aten.zero_.default, aten.masked_fill_.Scalar})
 _SHARE = "unsupported operation: {} to a single memory location. "
 _SHARE += "Please clone() the tensor before performing the operation."
 
@@ -50,6 +50,8 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if info.random:
         _write(tracer, target, *_drawn(tracer, func, info, lies, args, kwargs, values, named))
         return target
+    if not same(tracer.table.state(target).nbytes % lies.dtype.itemsize, 0):  # of which torch makes no copy
+        values = (tracer.graph.like(values[0], aten.clone.default, values[0]), *values[1:])
     node = tracer.call(info.functional, values, named)
     node.device = state_of(target).device
     _write(tracer, target, node, has)
@@ -277,7 +279,9 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     parent = tracer.table.view(target)
     if parent.state.stage < tracer.table.stage:
         refuse(Event.BACKWARD_WRITE)
-    state_of(target).need(bases=state_of(target).was_a_view and target.requires_grad)
+    is_view = state_of(target).was_a_view or _torch.base_of(target) is not None
+    if is_view and state_of(target).is_input and target.requires_grad and not target.is_leaf:
+        refuse(Event.HISTORY, f"{func} of a view")
     tracer.run(func, args, kwargs)
     state_of(target).moved = True
     tracer.keep.append(target)

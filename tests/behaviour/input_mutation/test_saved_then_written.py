@@ -377,6 +377,7 @@ WRITTEN_INSIDE = {
 }
 
 
+@pytest.mark.soft("freed")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("function", WRITTEN_INSIDE.values(), ids=WRITTEN_INSIDE)
 @session

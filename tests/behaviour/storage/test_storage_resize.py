@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.behaviour.harness import agrees, attempt, check, one_of, session
-from tests.behaviour.inputs import given, leaf, plain, to_device
+from tests.behaviour.inputs import given, leaf, plain
 from tests.behaviour.shared import CHANGES
 from tests.behaviour.storage.common import RESIZES, _allocate, _free, _freed
 
@@ -148,27 +148,6 @@ def test_the_grad_fn_of_a_view_written_under_no_grad_whose_storage_is_resized(co
 
 
 change = one_of(CHANGES)
-
-
-@pytest.mark.parametrize("kind", ["plain", "leaf", "view"])
-@pytest.mark.parametrize(
-    "change", [lambda v: v.t_(), lambda v: v.unsqueeze_(0), lambda v: v.as_strided_((5,), (1,), 0), lambda v: v]
-)
-@pytest.mark.parametrize("nbytes", [0, 4])
-@session
-def test_a_view_reshaped_in_place_whose_storage_is_then_shrunk(compile, kind, change, nbytes):
-    def f(x):
-        x.untyped_storage().resize_(24)
-        with torch.no_grad():
-            v = x.as_strided((3, 2), (2, 1))
-            change(v)
-        x.untyped_storage().resize_(nbytes)
-        return v
-
-    x = to_device(torch.empty(0)).set_(plain(2).untyped_storage(), 0, (2,), (1,))
-    x = x[:] if kind == "view" else x.requires_grad_(kind == "leaf")
-    y = compile(f)(x)
-    yield y.shape, y.stride(), y._base is x, y._base is x._base, y.untyped_storage().nbytes()
 
 
 @agrees(lambda: given(plain(2).as_strided((3, 0), (1, 1))), probe=False)

@@ -36,21 +36,6 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("kept", KEPT)
-@pytest.mark.parametrize("after_backward", [True, False], ids=["after a backward", "before one"])
-@session
-def test_the_caller_swaps_a_leaf_that_a_graph_may_save(compile, kept, after_backward):
-    compiled = compile(KEPT[kept])
-    for _ in range(2):
-        x, other = leaf(3), plain(3)
-        result = compiled(x)
-        if after_backward:
-            result.sum().backward()
-        found = attempt_later(lambda x=x, other=other: torch.utils.swap_tensors(x, other))
-        yield isinstance(found, Raised)  # the message has a count
-        yield x.detach(), other.detach(), result
-
-
 def _keeps_itself(x):
     return x.prod(-1)
 
