@@ -142,7 +142,7 @@ def _stride_order(g: Geometry) -> list[int]:
 
 
 def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A write to each tensor of a list; refused where they share memory with each other or with other operands."""
+    """A write to each tensor of a list: to one after the other, as on the CPU in eager, where they share memory."""
     targets: Sequence[Tensor] = args[0]
     if any(geometry_of(t).may_overlap_itself for t in targets):
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
@@ -152,11 +152,17 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     addresses = {_torch.address_of(t) for t in targets}
     lists = [a if type(a) in (list, tuple) else [a] * len(targets) for a in args[1:]]
     others = [x for a in lists for x, t in zip(a, targets, strict=True) if type(x) is Replica and x is not t]
-    read = {x for x in others if _torch.address_of(x) in addresses}
+    read = [x for x in dict.fromkeys(others) if _torch.address_of(x) in addresses]
+    recorded = torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others))
+    if recorded and (read or len(addresses) < len(targets)):
+        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory and require grad")
     if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
-        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
-    if len(addresses) < len(targets) and torch.is_grad_enabled() and any(map(_torch.requires_grad, targets)):
-        refuse(Event.OVERLAP, f"tensors in the lists of {func} lie on one storage and require grad")
+        if len(targets) < 2 or state_of(targets[0]).device.type != "cpu":
+            refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
+        for k in range(len(targets)):
+            one = [a[k : k + 1] if type(a) in (list, tuple) else a for a in args]
+            _foreach(tracer, func, info, tuple(one), kwargs)
+        return None
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     out = tracer.run(info.functional, args, kwargs)
     node = tracer.call(info.functional, values, named)
