@@ -224,3 +224,13 @@ def test_a_backward_reads_an_argument_as_the_caller_leaves_it() -> None:
     b.data.fill_(7)
     y.sum().backward()
     assert x.grad is not None and x.grad.tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("ends", [(0, 4), (2, 6), (4, 8)])
+def test_tensors_of_a_list_that_lie_on_one_storage_are_written_as_in_eager(ends: tuple[int, int]) -> None:
+    agrees(lambda x: torch._foreach_mul_([x[:4], x[slice(*ends)], x[8:]], 2.0), lambda: (torch.arange(12.0),))
+
+
+@pytest.mark.parametrize("write", [lambda x: x[1:].add_(x[:-1]), lambda x: x.expand(3, 4).add_(1)])
+def test_operands_that_overlap_are_eagers_error(write: Any) -> None:
+    agrees(write, lambda: (torch.arange(4.0),))
