@@ -5,13 +5,17 @@ Where the check fails, the graph raises, and the original runs in its place and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["WithoutLooking"]
+from aotcheck.autograd2.trace.replica import Replica
+
+__all__ = ["WithoutLooking", "lengths"]
 
 aten = torch.ops.aten
 
@@ -52,3 +56,14 @@ class WithoutLooking(torch.overrides.TorchFunctionMode):
         """What ``func`` gives."""
         self.differentiates |= func is torch.autograd.grad or func is Tensor.backward
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def lengths() -> Iterator[None]:
+    """Inside, ``len`` of a replica may be a symbol: Python's own fixes it. One trace is made at a time."""
+    own = builtins.len
+    vars(builtins)["len"] = lambda x, /: x.shape[0] if type(x) is Replica and x.dim() else own(x)
+    try:
+        yield
+    finally:
+        vars(builtins)["len"] = own

@@ -15,7 +15,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
-from aotcheck.autograd2.trace.functions import WithoutLooking
+from aotcheck.autograd2.trace.functions import WithoutLooking, lengths
 from aotcheck.autograd2.trace.gate import Event, met, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
@@ -91,7 +91,7 @@ def trace(
     drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking()
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
-            with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking():
+            with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking(), lengths():
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 met()
                 try:

@@ -51,6 +51,7 @@ NUMBERS = {
     "slices of a cache": (_append, lambda n: (torch.randn(2, 1, 4), *torch.randn(2, 2, 9, 4)[:, :, :n])),
     "parts of one storage": (_append, lambda n: (torch.randn(1, 1, 4), *torch.randn(1, n, 12).chunk(3, -1)[1:])),
     "a view beside its base": (lambda b, v: (v.mul_(2), b[0] + 1), _view_and_base),
+    "a length": (lambda x: x.expand(len(x), -1) / len(x), lambda n: (torch.randn(n, 1),)),
     "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
 }
 
