@@ -419,7 +419,7 @@ def _write(w: Written, known: bool, modes: Modes) -> str:
 def _move(s: Source, m: MetadataMutation, signature: Signature, modes: Modes) -> None:
     name = f"a{m.input}"
     if m.nbytes is not None:
-        s.add(f"{name}.untyped_storage().resize_({m.nbytes})")
+        s.add(f"{name}.untyped_storage().resize_({text(m.nbytes)})")
     if m.geometry is not None:
         g = m.geometry
         if m.base is None and not m.by_data:

@@ -54,7 +54,6 @@ class Event(enum.Enum):
     KERNEL = ("error in the trace alone", "nothing: the call ran eagerly")
     BACKWARD_WRITE = ("write in a backward", "let backwards write only tensors that they make")
     UNKNOWN_STORAGE = ("unknown storage", "make tensors by ops that can be traced")
-    SYMBOLIC = ("storage of symbolic size", "resize storages of fixed size only")
     FREED = ("memory that was freed", "write tensors before their storage is made smaller")
     NO_FAKE = ("op without a fake kernel", "register one with torch.library.register_fake")
     BASES = ("views of one base with symbolic sizes", "write one argument alone, or pass the base")

@@ -12,7 +12,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.ir.meta import disjoint, geometry_of
-from aotcheck.autograd2.ir.size import same, term
+from aotcheck.autograd2.ir.size import at_least, same, term
 from aotcheck.autograd2.trace import flat as flats
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inverses import inverse
@@ -132,16 +132,14 @@ class StorageTable:
         self.flush(state)
         view = state.flat
         assert view is not None and view.value is not None
-        if type(nbytes) is not int or type(state.nbytes) is not int:
-            refuse(Event.SYMBOLIC)
         whole, before = view.value, view.geometry
         dtype = before.dtype
-        if nbytes % dtype.itemsize:
+        if not same(nbytes % dtype.itemsize, 0):
             dtype, view.value = torch.uint8, flats.reinterpret(self.graph, whole, dtype, torch.uint8, before.shape[0])
         old, new = state.nbytes // dtype.itemsize, nbytes // dtype.itemsize
-        if new > old:
+        if at_least(new, old):
             view.value = flats.pad(self.graph, view.value, new - old, dtype)
-        elif new < old:
+        else:
             part = self.graph.like(view.value, torch.ops.aten.slice.Tensor, view.value, 0, 0, new)
             view.value = self.graph.like(part, torch.ops.aten.clone.default, part)
             state.lost = View(state, before)

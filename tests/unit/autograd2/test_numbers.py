@@ -50,6 +50,7 @@ NUMBERS = {
     "a size and an int": (lambda x, n: x[: n - 1] + x.shape[0], lambda n: (torch.randn(n), n)),
     "slices of a cache": (_append, lambda n: (torch.randn(2, 1, 4), *torch.randn(2, 2, 9, 4)[:, :, :n])),
     "parts of one storage": (_append, lambda n: (torch.randn(1, 1, 4), *torch.randn(1, n, 12).chunk(3, -1)[1:])),
+    "a storage that grows": (lambda x: torch.add(x, 1, out=torch.empty(0)), lambda n: (torch.randn(n),)),
     "a view beside its base": (lambda b, v: (v.mul_(2), b[0] + 1), _view_and_base),
     "a length": (lambda x: x.expand(len(x), -1) / len(x), lambda n: (torch.randn(n, 1),)),
     "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
