@@ -280,13 +280,11 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     target, name = args[0], _torch.op_name(func)
     if name == "detach_":
         return tracer.run(func, args, kwargs)
-    if _torch.base_of(target) is not None and target.requires_grad:
-        refuse(Event.HISTORY, f"{func} of a view")
     parent = tracer.table.view(target)
     if parent.state.stage < tracer.table.stage:
         refuse(Event.BACKWARD_WRITE)
     is_view = state_of(target).was_a_view or _torch.base_of(target) is not None
-    if is_view and state_of(target).is_input and target.requires_grad and not target.is_leaf:
+    if is_view and target.requires_grad and not target.is_leaf:
         refuse(Event.HISTORY, f"{func} of a view")
     tracer.run(func, args, kwargs)
     state_of(target).moved = True

@@ -234,3 +234,7 @@ def test_tensors_of_a_list_that_lie_on_one_storage_are_written_as_in_eager(ends:
 @pytest.mark.parametrize("write", [lambda x: x[1:].add_(x[:-1]), lambda x: x.expand(3, 4).add_(1)])
 def test_operands_that_overlap_are_eagers_error(write: Any) -> None:
     agrees(write, lambda: (torch.arange(4.0),))
+
+
+def test_requires_grad_of_a_tensor_that_is_no_leaf_cannot_be_assigned() -> None:
+    agrees(lambda x: setattr(x, "requires_grad", True), lambda: (torch.arange(3.0, requires_grad=True) * 2,))
