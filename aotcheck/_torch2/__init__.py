@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -259,6 +259,7 @@ sequence_number: Callable[[], int] = vars(_C._autograd)["_get_sequence_nr"]
 """The number that autograd gives to the next node."""
 _running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
 _version: Any = vars(_C.TensorBase)["_version"]
+_set_version: Any = _C._autograd._unsafe_set_version_counter
 _apply = vars(_C._FunctionBase)["apply"]
 
 
@@ -273,6 +274,28 @@ def version_of(t: Tensor) -> int:
         return int(_version.__get__(t))
     except RuntimeError:
         return -1
+
+
+def sharing_versions(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """For each tensor the first that counts versions with it, as detached aliases do: counters move for an instant."""
+    before, first = [t._version for t in tensors], 1 << 30
+    try:
+        _set_version(tensors[::-1], [first + k for k in reversed(range(len(tensors)))])
+        return tuple([t._version - first for t in tensors])
+    finally:
+        _set_version(tensors, before)
+
+
+def shared_counters(tensors: Iterable[Tensor]) -> dict[Tensor, int]:
+    """Where several of these lie on one storage, and are no views of one base, the first that counts with each."""
+    roots: dict[int, dict[Tensor, None]] = {}
+    for t in tensors:
+        base = base_of(t)
+        root = t if base is None else base
+        if t.layout is torch.strided and version_of(root) >= 0:
+            roots.setdefault(address_of(root), {})[root] = None
+    found = [t for group in roots.values() if len(group) > 1 for t in group]
+    return dict(zip(found, sharing_versions(found), strict=True))
 
 
 def view_function(t: Tensor) -> Callable[[Tensor], Tensor]:

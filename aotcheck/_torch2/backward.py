@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -40,12 +41,18 @@ def _saved_fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
+_SAVES_UNSEEN = re.compile(
+    r"torch::autograd::CopySlices|Foreach(?!(Ceil|Clone|Floor|Frac|Neg|Round|Sign|Trunc)B|Lerp.*Scalar)"
+)
+"""Nodes that save tensors and have no attribute for any."""
+
+
 def kept_by(node: Any) -> list[Tensor] | None:
     """What a backward that comes by ``node`` frees, so that none can come by it again; None if nothing."""
     kind: Any = type(node)
     fields = _saved_fields(kind)
     if not fields:
-        return [] if node.name().endswith("CopySlices") else None
+        return [] if _SAVES_UNSEEN.match(node.name()) else None
     try:
         with meta_kernels():
             if is_custom(node):

@@ -23,8 +23,7 @@ def more_needs(traced: Traced) -> Needs:
         alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
         recorded = not alone and (state.version or state.touched) and any(map(has_new_history, members))
         told = len(members) > 1 and any(state_of(i.replica).set is not None for i in members)
-        seen = [i for i in members if state_of(i.replica).was_a_view]
-        views = state.version and any(i.input.meta.is_leaf or i.geometry.conj or i.geometry.neg for i in seen)
+        views = state.version and any(state_of(i.replica).was_a_view for i in members)
         bases |= bool(recorded or told or views)
     leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and i.replica.requires_grad]
     return traced.tracer.needs.also(bases=bases, gradients=any(_torch.gradient_of(t) is not None for t in leaves))
@@ -113,13 +112,15 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
     for k, i in enumerate(traced.inputs):
         t, meta = i.replica, i.input.meta
         now, geometry = traced.tracer.table.state(t), geometry_of(t)
+        lost = i.node is None and is_lost(i.replica)  # as its version was counted up
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
-        needs = meta.requires_grad if i.node is None and is_lost(i.replica) else requires_grad(t)
+        other_geometry |= lost and not i.state.version
+        needs = meta.requires_grad if lost else requires_grad(t)
         if i.node is None and has_new_history(i):
             of = traced.input_of(_torch.base_of(t))
             if state_of(t).set or of is None or not has_new_history(traced.inputs[of]):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
-        if (other_storage or other_geometry) and (needs and not t.is_leaf):
+        if (other_storage or other_geometry) and not lost and (needs and not t.is_leaf):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         resized = now.resized or traced.tracer.table.is_resized(now)
         sizes = now.nbytes, _torch.storage_of(i.real).nbytes()

@@ -143,7 +143,10 @@ class Results:
                     refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
                 assert state.source is not None
                 return Alias(Given(state.source), geometry=geometry_of(t))
-            return Alias(Given(given), _steps(chain), early=_is_early(t, chain))
+            early = _is_early(t, chain)
+            if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
+                refuse(Event.HISTORY, "a view of an argument that was detached and written since")
+            return Alias(Given(given), _steps(chain), early=early)
         if state.is_input:
             if needs:
                 refuse(Event.HISTORY, "a tensor on the storage of an argument")
@@ -169,7 +172,10 @@ class Results:
             )
             g, differentiable = geometry_of(root), look.leaf or (requires_grad(root) and not root.is_leaf)
             fills = not (state_of(root).moved or state.resized) or same(g.end * g.dtype.itemsize, state.nbytes)
-            if differentiable or (same(g.offset, 0) and fills):
+            lies_apart = not same(g.offset, 0) or not fills or g.conj or g.neg
+            if lies_apart and differentiable:
+                refuse(Event.HISTORY, "a tensor that is no view any more, and lies in the storage of one")
+            if not lies_apart:
                 known = (root, self.add(table.read(root), g, root if differentiable else None, look))
             else:  # what it was a view of lies elsewhere now
                 whole = table.flat(state)

@@ -259,6 +259,9 @@ def _tensors(s: _Source, tensors: Sequence[Tensor], run: Run) -> bool:
     if len(tensors) > 1:
         addresses = "".join(f"s_{group[0][0]}{_torch.ITS_ADDRESS}, " for group in shared.values())
         s.checks.append(f"len({{{addresses}}}) == {len(shared)}")
+    if counters := _torch.shared_counters(tensors):
+        counted, names = s.bind("counted", _torch.sharing_versions), "".join(f"{named[t]}, " for t in counters)
+        s.checks.append(f"{counted}(({names})) == {tuple(counters.values())}")
     return all(_aliases(s, group) for group in shared.values())
 
 

@@ -35,7 +35,7 @@ def key_of(bound: Bound, gradients: bool) -> Key:
         parts.append((type(t), t.dim(), t.dtype, t.device, *marks))
         storage = t.untyped_storage()
         first, base = storages.setdefault(_torch.storage_address(storage), k), _torch.base_of(t)
-        unknown = None if base is None or base in known else geometry_of(base)
+        unknown = None if base is None or base in known or base.is_nested else geometry_of(base)
         numbers.append((tuple(t.shape), t.stride(), t.storage_offset(), storage.nbytes(), unknown))
         parts.append(first)
         if base is not None:
@@ -43,6 +43,8 @@ def key_of(bound: Bound, gradients: bool) -> Key:
             parts.append((known.get(base), bases.setdefault(base, k), _torch.creation_meta(t), tells))
             if base not in known:
                 parts.append((type(base), base.dtype, base.requires_grad, is_leaf(base)))
+    if len(storages) < len(known):
+        parts.append(tuple(_torch.shared_counters(known).values()))
     return tuple(parts), (tuple(numbers), tuple(bound.numbers.values()))
 
 

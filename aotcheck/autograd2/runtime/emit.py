@@ -385,7 +385,12 @@ class _Order:
                     f"{_mode((True, False), self.modes)}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)"
                 )
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
-        self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
+        if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
+            self.s.add(f"with no_grad(): a{w.input}.copy_(r{w.result})")  # whose own backward adds zeros to infinities
+            given = f"(a{w.input}, ), (), (r{w.result}, ), sizes, (a{w.input}, )"
+            self.s.add(f"{_mode((True, False), self.modes)}attach({self.s.bind('passing', PASSING)}, {given})")
+        else:
+            self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.versions:
             self.s.names["increment_version"] = torch.autograd.graph.increment_version
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")

@@ -209,7 +209,7 @@ class _Attached(torch.autograd.Function):
             refuse(Event.SECOND)
         runner: Runner = ctx.runner
         if runner is PASSING:
-            return (None, None, None, None, None, *tangents)
+            return (*(None,) * (5 + ctx.dirty), *tangents)
         request = _request(ctx, tangents)
         whole = request.inputs is None and all(request.defined)
         left: Left | None = ctx.left

@@ -53,7 +53,8 @@ def raw_alias(t: Tensor, g: Geometry, shift: int | None) -> Tensor:
 def set_storage(t: Tensor, base: Tensor, g: Geometry, shift: int | None, by_data: bool) -> None:
     """``t`` lies at ``g`` on the storage of ``base`` from now on."""
     with torch.no_grad():
-        made = raw_alias(base, g._replace(conj=False, neg=False), shift)
+        with torch.inference_mode(t.is_inference()):
+            made = raw_alias(base, g._replace(conj=False, neg=False), shift)
         if by_data:
             t.data = made
         else:

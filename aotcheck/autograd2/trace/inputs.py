@@ -53,7 +53,7 @@ class TracedInput:
         edge: where gradients of it arrive, if it requires grad.
         grad_fn: its history at entry.
         state: its storage at entry.
-        version: of the replica at entry.
+        version: of the replica at entry, once all are made.
     """
 
     input: Input
@@ -63,7 +63,7 @@ class TracedInput:
     edge: Any
     grad_fn: Any
     state: StorageState
-    version: int
+    version: int = 0
 
     @property
     def geometry(self) -> Geometry:
@@ -101,13 +101,25 @@ class _Maker:
             if t.layout is torch.strided:
                 self.members.setdefault(_torch.address_of(t), []).append((k, t))
         self.storages: dict[int, torch.UntypedStorage] = {}
+        self.counters = _torch.shared_counters(t for _, t in tensors)
+        self.counting: dict[int | Tensor, Tensor] = {}
 
     def plain(self, real: Tensor) -> Replica:
         """Lies as ``real`` does, without history."""
         with _inference(real.is_inference()):
-            replica = make_replica(self._elem(real), real.device, self.tracer)
+            elem = self._elem(real)
+            base = _torch.base_of(real)
+            root = real if base is None else base
+            counter = self.counting.setdefault(self.counters.get(root, root), elem)
+            if counter is not elem:
+                elem, data = counter.detach(), elem
+                _torch.set_data(elem, data)
+            with torch.no_grad():
+                elem = torch.ops.aten._conj.default(elem) if real.is_conj() else elem
+                elem = torch.ops.aten._neg_view.default(elem) if real.is_neg() else elem
+            replica = make_replica(elem, real.device, self.tracer)
         replica.aot.is_parameter = isinstance(real, torch.nn.Parameter)
-        replica.aot.was_a_view = _torch.base_of(real) is not None
+        replica.aot.was_a_view = base is not None
         return replica
 
     def view_function(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Any]:
@@ -120,7 +132,7 @@ class _Maker:
         return lambda replica: replica.as_strided(*lies)
 
     def _elem(self, real: Tensor) -> Tensor:
-        """A meta tensor that lies as ``real`` does; some numbers may be symbols, if some are of one on its storage."""
+        """A meta tensor that lies as ``real`` does, but for lazy bits; numbers may be symbols, as of one on its storage."""
         address, symbols = _torch.address_of(real), self.tracer.symbols
         lies: tuple[Any, Any, Any] = real.shape, real.stride(), real.storage_offset()
         nbytes, known = _torch.storage_of(real).nbytes(), self.storages.get(address)
@@ -136,9 +148,7 @@ class _Maker:
         _torch.set_geometry(elem, known, offset, shape, stride)
         if type(nbytes) is int and known.nbytes() != nbytes:
             known.resize_(nbytes)
-        with torch.no_grad():
-            elem = torch.ops.aten._conj.default(elem) if real.is_conj() else elem
-            return torch.ops.aten._neg_view.default(elem) if real.is_neg() else elem
+        return elem
 
     def root(self, real: Tensor) -> Replica:
         """With the leafness of ``real``, but no view of anything."""
@@ -208,6 +218,8 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
             traced = _traced(tracer, descriptor, t, replica, None)
             made[t] = traced
             order.append(traced)
+    for i in order:
+        i.version = _torch.version_of(i.replica)
     return order
 
 
@@ -240,7 +252,7 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     replica.aot.is_input = True
     state = tracer.table.state(replica)
     meta = meta_of(t)._replace(geometry=geometry_of(replica))
-    return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state, _torch.version_of(replica))
+    return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)
 
 
 def related(inputs: list[TracedInput]) -> bool:

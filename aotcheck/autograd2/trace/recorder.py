@@ -105,6 +105,8 @@ class Recorder:
         out = self.measured(func, info, args, here)
         if func in UNSURE:
             out = as_eager(func, args, kwargs, out)
+        if func is aten.diagonal.default and self.symbols is not None and 0 in out.shape:
+            _torch.set_geometry(out, _torch.storage_of(out), args[0].storage_offset(), out.shape, out.stride())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
         if not info.random and not _torch.schema_of(func).returns:

@@ -204,6 +204,8 @@ class StorageTable:
         elif view.op is torch.ops.aten._conj.default and not view.geometry.conj:  # the value may not be lazy
             value = self.graph.like(parent, torch.ops.aten._conj_physical.default, parent)
         else:
+            if view.op is torch.ops.aten.view_as_real.default and parent.op is torch.ops.aten._conj.default:
+                parent = self.graph.like(parent, torch.ops.aten.resolve_conj.default, parent)  # of what was written
             value = self.graph.view(view.op, parent, *view.args, **view.kwargs)
         value.geometry = view.geometry
         return value

@@ -314,6 +314,8 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     before = tracer.table.view(target).state
     if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
         refuse(Event.STORAGE, str(func))
+    if torch.is_grad_enabled() and any(isinstance(a, Tensor) and _torch.requires_grad(a) for a in args[1:2]):
+        refuse(Event.STORAGE, f"{func} to a tensor that requires grad")
     if any(isinstance(a, Tensor) and a.is_inference() is not target.is_inference() for a in args[1:2]):
         refuse(Event.INFERENCE, f"{func} between an inference tensor and one that is none")
     takes_storage = any(isinstance(a, torch.UntypedStorage) for a in args[1:2])

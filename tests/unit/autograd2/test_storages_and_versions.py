@@ -1,5 +1,6 @@
 """What a call does to storages, versions and views of its arguments."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -238,3 +239,17 @@ def test_operands_that_overlap_are_eagers_error(write: Any) -> None:
 
 def test_requires_grad_of_a_tensor_that_is_no_leaf_cannot_be_assigned() -> None:
     agrees(lambda x: setattr(x, "requires_grad", True), lambda: (torch.arange(3.0, requires_grad=True) * 2,))
+
+
+def test_what_is_saved_counts_the_writes_of_detached_aliases_and_not_of_data() -> None:
+    compiled = aot_function(lambda x, alias: (x.sin(), alias.zero_())[0])
+    for alias_of, counts in ((torch.Tensor.detach, True), (lambda x: x.data, False)):
+        x = torch.ones(2, requires_grad=True)
+        y = compiled(x, alias_of(x))
+        with pytest.raises(RuntimeError, match="modified by an inplace") if counts else contextlib.nullcontext():
+            y.sum().backward()
+
+
+def test_a_detached_lazy_conjugate_that_is_written_stays_one() -> None:
+    made = aot_function(lambda x: ((y := x.clone().mH).detach(), y.zero_())[0])(torch.ones(2, 2) * 1j)
+    assert made.is_conj()
