@@ -132,7 +132,7 @@ class _Maker:
         return lambda replica: replica.as_strided(*lies)
 
     def _elem(self, real: Tensor) -> Tensor:
-        """A meta tensor that lies as ``real`` does, but for lazy bits; numbers may be symbols, as of one on its storage."""
+        """A meta tensor that lies as ``real`` does, but for lazy bits; some numbers may be symbols."""
         address, symbols = _torch.address_of(real), self.tracer.symbols
         lies: tuple[Any, Any, Any] = real.shape, real.stride(), real.storage_offset()
         nbytes, known = _torch.storage_of(real).nbytes(), self.storages.get(address)
