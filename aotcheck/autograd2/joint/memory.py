@@ -2,7 +2,8 @@
 
 What eager saves is memory, not values: a backward reads what the memory of an argument or a result then holds. So
 before backwards are traced, the values that views of such memory have are forgotten, but for one of the whole: the
-result, or a node that stands for the argument as the call leaves it. A backward then computes the views again from it.
+result, or a node that stands for the argument as the call leaves it. A backward then computes the views again from it:
+it looks values up by storage and geometry (see trace/view.py), as autograd unpacks other objects than were saved.
 """
 
 from __future__ import annotations
