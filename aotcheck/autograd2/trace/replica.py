@@ -274,7 +274,7 @@ _REFUSED |= dict.fromkeys(("__repr__", "__str__", "__format__"), (Event.DATA, "t
 _COPIES = (Event.DATA, "a tensor is copied or pickled by Python")
 _REFUSED |= dict.fromkeys(("__reduce_ex__", "__deepcopy__", "__array__"), _COPIES)
 _REFUSED |= {x: (Event.HOOK, x) for x in ("register_hook", "register_post_accumulate_grad_hook")}
-_REFUSED |= {"_use_count": (Event.SWAP, ""), "_version": (Event.DATA, "the version of a tensor")}
+_REFUSED |= {"_version": (Event.DATA, "the version of a tensor")}
 for _name, _met in _REFUSED.items():
     setattr(Replica, _name, property(_refused(*_met)) if _name == "_version" else _refused(*_met))
 
