@@ -11,8 +11,8 @@ Of a function that counts by ``n.add_(1)``, computes ``y = x @ w``, transposes `
     m1 = select(m0, 0, 0)
     return (m0, m1, )
 
-Where one builds on a later one, ``_Order`` emits that one before: where a backward reads ``a2`` as the call leaves it, the
-write of ``a2`` and ``saved += (a2, )`` come before ``attach``.
+Where one builds on a later one, ``_Order`` emits that one before: where a backward reads ``a2`` as the call leaves it,
+the write of ``a2`` and ``saved += (a2, )`` come before ``attach``.
 """
 
 from __future__ import annotations
