@@ -17,7 +17,7 @@ from torch._C._dynamo.guards import TensorGuards as TensorGuards
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-from torch.utils import _pytree as pytree
+from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -57,8 +57,10 @@ from aotcheck._torch2.sizes import simplified as simplified
 from aotcheck._torch2.sizes import symbol_named as symbol_named
 from aotcheck._torch2.sizes import symbolic_int as symbolic_int
 from aotcheck._torch2.sizes import unbacked_int as unbacked_int
+from aotcheck._torch2.sizes import valued as valued
 
 _C = torch._C
+pytree = _pytree
 META = torch.device("meta")
 PRIM_DEVICE = torch.ops.prim.device.default
 OpOverload = torch._ops.OpOverload

@@ -185,6 +185,19 @@ def decided(env: ShapeEnv, relation: Any) -> bool:
         return False
 
 
+def valued(env: ShapeEnv, expression: Any, more: Callable[[Any, int], int]) -> int:
+    """An expression where each symbol is larger than in the traced call, by what ``more`` says for it and its value.
+
+    Raises:
+        KeyError: data decide it.
+    """
+    if type(expression) is int:
+        return expression
+    known = getattr(env, "backed_var_to_val", None) or vars(env)["var_to_val"]
+    values = {symbol: int(known[symbol]) for symbol in expression.free_symbols}
+    return int(expression.xreplace({symbol: n + more(symbol, n) for symbol, n in values.items()}))
+
+
 def hint_of(x: Any) -> Any:
     """The value of a number, symbolic or not, in the call that is traced; None if data decide it."""
     return x.node.hint if type(x) in (torch.SymInt, torch.SymFloat, torch.SymBool) else x

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotcheck.autograd2.trace.composites import COMPOSITES, with_symbols
+from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Replica
 
 __all__ = ["WithoutLooking", "lengths"]
@@ -29,32 +31,23 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
 
-def _fixed(x: Any) -> Any:
-    """A tensor whose sizes are ints, guarded to be these."""
-    if isinstance(x, (list, tuple)):
-        return type(x)([_fixed(y) for y in x])
-    if not isinstance(x, Tensor) or all(type(n) is int for n in (*x.shape, *x.stride())):
-        return x
-    return x.view([int(n) for n in x.shape])
-
-
-def _lstm(*args: Any, **kwargs: Any) -> Any:
-    """Its C++ asks for numbers of elements, which tensors of symbolic sizes do not tell."""
-    return torch.lstm(*_fixed(args), **kwargs)
-
-
-_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, torch.lstm: _lstm}
+_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
 _OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
 
 
 class WithoutLooking(torch.overrides.TorchFunctionMode):
     """Inside, those functions do not look at values. ``differentiates``: whether gradients were asked for."""
 
-    differentiates = False
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+        self.differentiates = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What ``func`` gives."""
         self.differentiates |= func is torch.autograd.grad or func is Tensor.backward
+        if func in COMPOSITES and self.tracer.symbols is not None:
+            return with_symbols(self.tracer.symbols, func, args, kwargs or {})
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))
 
 

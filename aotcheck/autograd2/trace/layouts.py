@@ -20,10 +20,14 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
-__all__ = ["UNSURE", "as_eager", "without_meta_kernel"]
+__all__ = ["SIZED", "UNSURE", "as_eager", "without_meta_kernel"]
 
 aten = torch.ops.aten
-UNSURE = frozenset(
+_UPSAMPLED = ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d", "nearest1d", "nearest3d")
+SIZED = {getattr(aten, f"upsample_{kind}_backward").default for kind in _UPSAMPLED}
+SIZED |= {aten._upsample_nearest_exact1d_backward.default, aten._upsample_nearest_exact3d_backward.default}
+"""Ops whose third argument is the size of what they give, and whose meta kernels know only ints."""
+UNSURE = SIZED | frozenset(
     {
         aten._native_batch_norm_legit.default,
         aten._native_batch_norm_legit.no_stats,

@@ -17,7 +17,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import UNSURE, as_eager, without_meta_kernel
+from aotcheck.autograd2.trace.layouts import SIZED, UNSURE, as_eager, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -231,6 +231,8 @@ class Recorder:
             with _torch.meta_kernels():
                 if self.symbols is None:
                     return func(*args, **kwargs)
+                if func in SIZED:
+                    return torch.empty(args[2], dtype=args[0].dtype, device=_torch.META)
                 with _torch.enable_python_dispatcher():
                     return func(*args, **kwargs)
         except NotImplementedError as error:

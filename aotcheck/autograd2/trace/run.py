@@ -88,7 +88,7 @@ def trace(
     symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
-    drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking()
+    drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking(tracer)
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
             with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking(), lengths():

@@ -42,6 +42,16 @@ def _view_and_base(n):
     return base, base[:, 1:]
 
 
+def _gradient(fn):
+    return lambda x, *args: torch.autograd.grad(fn(x, *args).sin().sum(), x)
+
+
+def _gru(batch, hidden):
+    """A state and parameters for inputs of two features."""
+    shapes = (3 * hidden, 2), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,)
+    return torch.randn(batch, hidden), *map(torch.randn, shapes)
+
+
 NUMBERS = {
     "an int bounds a slice": (lambda x, n: (x[:, n : n + 2] * n, n + 1, -n, n / 2), lambda n: (torch.randn(3, 14), n)),
     "a float divides": (lambda x, t: x / t, lambda n: (torch.randn(3), 1.0 / n)),
@@ -53,6 +63,16 @@ NUMBERS = {
     "a storage that grows": (lambda x: torch.add(x, 1, out=torch.empty(0)), lambda n: (torch.randn(n),)),
     "a view beside its base": (lambda b, v: (v.mul_(2), b[0] + 1), _view_and_base),
     "a length": (lambda x: x.expand(len(x), -1) / len(x), lambda n: (torch.randn(n, 1),)),
+    "interpolate": (
+        _gradient(lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear")),
+        lambda n: (torch.randn(n, 2, n + 1, 3, requires_grad=True),),
+    ),
+    "a recurrent cell": (_gradient(torch.gru_cell), lambda n: (torch.randn(n, 2, requires_grad=True), *_gru(n, 3))),
+    "layers of recurrent cells": (
+        _gradient(lambda x, h, *p: torch.gru(x, h[None], p, True, 1, 0.0, True, False, True)[0]),
+        lambda n: (torch.randn(n, 5, 2, requires_grad=True), *_gru(n, 3)),
+    ),
+    "stft": (lambda x: torch.stft(x, 4, return_complex=True), lambda n: (torch.randn(n, 16),)),
     "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
 }
 
