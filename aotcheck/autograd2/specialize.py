@@ -19,7 +19,7 @@ from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
 from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, Signature
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
-from aotcheck.autograd2.joint.memory import Memory, check_counters, memory_after
+from aotcheck.autograd2.joint.memory import InputAfter, check_counters, inputs_after
 from aotcheck.autograd2.joint.regions import Held, Region, regions
 from aotcheck.autograd2.logs import log, python_of
 from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
@@ -133,11 +133,11 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             groups = regions(traced, analysis)
             if any(_torch.gradient_of(t) is x for region in groups for t in region.dropped for x in analysis.tensors):
                 refuse(Event.LEAF, "the gradient of a leaf made inside is returned, and grows with the next backward")
-            left = memory_after(traced, analysis) if groups and compilers.partition is None else ()
+            after = inputs_after(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
-            part = _partition(traced, analysis, backwards, compilers, left)
-            made = _emit(traced, analysis, groups, part, compilers, left)
+            part = _partition(traced, analysis, backwards, compilers, after)
+            made = _emit(traced, analysis, groups, part, compilers, after)
             taken = taken_symbols(part.forward)
             if once := unused(recorded, part, taken):
                 run_once(made.call, [*part.forward.inputs, *taken], once, traced.tracer.draws.drawn_from())
@@ -148,7 +148,7 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
 
 
 def _partition(
-    traced: Traced, analysis: Analysis, backwards: Sequence[Backward], compilers: Compilers, left: Sequence[Memory]
+    traced: Traced, analysis: Analysis, backwards: Sequence[Backward], compilers: Compilers, after: Sequence[InputAfter]
 ) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
@@ -156,7 +156,7 @@ def _partition(
     states = {traced.inputs[w.input].state for w in analysis.signature.effects.written}
     written |= {i.node for i in traced.inputs if i.state in states and i.node is not None}
     given = traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written
-    whole = partition(*given, after=[x.node for x in left])
+    whole = partition(*given, after=[x.node for x in after])
     log("joint", lambda: python_of(joint_module(traced.tracer.graph, whole)[0], "joint"))
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
         return whole
@@ -169,7 +169,7 @@ def _emit(
     groups: Sequence[Region],
     part: Partition,
     compilers: Compilers,
-    left: Sequence[Memory],
+    after: Sequence[InputAfter],
 ) -> Specialization:
     symbols = traced.tracer.symbols
     env = None if symbols is None else symbols.env
@@ -211,8 +211,8 @@ def _emit(
         signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
     results = {n: k for k, n in enumerate(part.forward.results) if signature.results[k].stride is not None}
     shared = {j: results[n] for j, n in enumerate(part.forward.saved) if n in results}
-    kept = [x for node in part.forward.after for x in left if x.node is node]
-    call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, kept, shared)
+    needed = [x for node in part.forward.after for x in after if x.node is node]
+    call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared)
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
     sources = [(bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs]
@@ -253,7 +253,7 @@ class _Seen:
         found: dict[Given | Made, frozenset[int] | None] = {self.after[n]: None for n in known if n in self.after}
         memory = {n.memory for n in known} | set(known)
         for n, node in enumerate(held):
-            for t in node.kept:
+            for t in node.saved:
                 for end, other, value in self.by_address.get(_torch.address_of(t), ()):
                     if value is not None and value in (memory if isinstance(end, Given) else known):
                         continue

@@ -78,7 +78,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
         if recorded:
             (k,) = recorded
             i = traced.inputs[k]
-            if table.state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
+            if table.storage_state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
                 refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
             if (i.input.meta.requires_grad and i.input.meta.is_leaf) or state_of(i.replica).told:
                 refuse(Event.LEAF, f"{i.input.descriptor} is written once it does not require grad, or requires it")
@@ -111,7 +111,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             found.append(MetadataMutation(state.source, nbytes=state.nbytes))
     for k, i in enumerate(traced.inputs):
         t, meta = i.replica, i.input.meta
-        now, geometry = traced.tracer.table.state(t), geometry_of(t)
+        now, geometry = traced.tracer.table.storage_state(t), geometry_of(t)
         lost = i.node is None and is_lost(i.replica)  # as its version was counted up
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
         other_geometry |= lost and not i.state.version

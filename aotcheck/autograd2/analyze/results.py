@@ -101,7 +101,7 @@ class Results:
         lost = is_lost(t)
         is_leaf = not lost and _is_new_leaf(t)
         needs = is_leaf or lost or (requires_grad(t) and not t.is_leaf)
-        state = self.traced.tracer.table.state(t)
+        state = self.traced.tracer.table.storage_state(t)
         chain, root = self._chain(t, stop_at_detach=state in plain)
         made: How
         step = state_of(t).step
@@ -231,7 +231,7 @@ class Results:
         """Own storages of which all these tensors come after a detach: autograd need not know the base."""
         detached: dict[StorageState, bool] = {}
         for t in tensors:
-            if type(t) is Replica and not (state := self.traced.tracer.table.state(t)).is_input:
+            if type(t) is Replica and not (state := self.traced.tracer.table.storage_state(t)).is_input:
                 chain, _ = self._chain(t)
                 detached[state] = detached.get(state, True) and any(s.op in _DETACHES for s in chain)
         return frozenset(state for state, every in detached.items() if every)

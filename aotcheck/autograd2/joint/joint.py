@@ -98,7 +98,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     if not (asked or dropped):
         return Backward(*given, tuple(gradients))
     before, tracer.in_backward = len(tracer.graph.effects), True
-    tracer.table.stage += 1
+    tracer.table.backwards_begun += 1
     try:
         with _surroundings(request), tracer.draws.stretch(), tracer, _stopping(region, undefined):
             ends = [*[edge_of(region.ends[k]) for k in asked], *dropped]

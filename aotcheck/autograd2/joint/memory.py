@@ -20,13 +20,13 @@ from aotcheck.autograd2.trace.replica import state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import StorageState, View
 
-__all__ = ["Memory", "check_counters", "memory_after"]
+__all__ = ["InputAfter", "check_counters", "inputs_after"]
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class InputAfter:
     """An input as the call leaves it.
 
     Args:
@@ -42,7 +42,7 @@ class Memory:
     freed: bool = False
 
 
-def memory_after(traced: Traced, analysis: Analysis) -> tuple[Memory, ...]:
+def inputs_after(traced: Traced, analysis: Analysis) -> tuple[InputAfter, ...]:
     """Let the table's values be those that memory has after the call."""
     effects = analysis.signature.effects
     moved = {m.input for m in effects.moved if m.geometry is not None or m.base is not None}
@@ -56,13 +56,13 @@ def memory_after(traced: Traced, analysis: Analysis) -> tuple[Memory, ...]:
             continue
         view = traced.tracer.table.flat(state) if w.flat else state.roots[0]
         view.value, view.version = _stands_for(view), state.version
-        found.append(Memory(view.value, w.input, view.geometry.dtype if w.flat else None))
+        found.append(InputAfter(view.value, w.input, view.geometry.dtype if w.flat else None))
         _forget(state, view)
         for k, i in enumerate(traced.inputs if w.flat else ()):
             part = state.views.get(i.geometry)
             if i.state is state and i.node is not None and k not in moved and part not in (None, view):
                 part.value, part.version = _stands_for(part), state.version
-                found.append(Memory(part.value, k))
+                found.append(InputAfter(part.value, k))
     for state in traced.tracer.table.states.values():
         if state.lost is not None or len(state.roots) != 1:
             continue
@@ -79,16 +79,16 @@ def check_counters(traced: Traced, analysis: Analysis) -> None:
     results = {r.node for r in analysis.results}
     recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
     for i in traced.inputs:  # one that moved to memory where another tensor lies
-        state = traced.tracer.table.state(i.replica)
-        state.apart |= state is not i.state
+        state = traced.tracer.table.storage_state(i.replica)
+        state.own_counter |= state is not i.state
         if state is not i.state and i.state.needed:
             refuse(Event.STORAGE, f"{i.input.descriptor} moves, and a backward needs the memory where it lay")
     for t in analysis.tensors:  # by which the caller writes what a written argument was
-        state = traced.tracer.table.state(t)
-        state.apart |= state_of(t).apart and any(traced.inputs[w.input].state is state for w in recorded)
+        state = traced.tracer.table.storage_state(t)
+        state.own_counter |= state_of(t).own_counter and any(traced.inputs[w.input].state is state for w in recorded)
     for state in traced.tracer.table.states.values():
         seen = state.is_input or any(root.value in results for root in state.roots)
-        if state.needed and state.apart and seen:
+        if state.needed and state.own_counter and seen:
             refuse(Event.COUNTERS)
 
 
@@ -105,7 +105,7 @@ def _forget(state: StorageState, whole: View) -> None:
             view.version = -1
 
 
-def _freed(traced: Traced, k: int) -> Memory | None:
+def _freed(traced: Traced, k: int) -> InputAfter | None:
     """An input that was all of a storage which the call freed."""
     state, g = traced.inputs[k].state, traced.inputs[k].geometry
     lost = state.lost
@@ -118,4 +118,4 @@ def _freed(traced: Traced, k: int) -> Memory | None:
     whole = state.views[g]
     whole.value, whole.version = _stands_for(whole), state.version
     lost.value = traced.tracer.graph.view(aten.view.default, whole.value, [-1])
-    return Memory(whole.value, k, freed=True)
+    return InputAfter(whole.value, k, freed=True)

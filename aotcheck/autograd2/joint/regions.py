@@ -59,12 +59,12 @@ class Held:
     Args:
         begins: from which starts of its region one comes by it, as bits.
         leads: to which ends.
-        kept: what it saved.
+        saved: what it saved.
     """
 
     begins: int
     leads: int
-    kept: tuple[Tensor, ...]
+    saved: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ class _Graph:
         self.labels = dict.fromkeys(self.order, 0)
         for e, bit in self.cuts.items():
             self.labels[e[0]] = self.labels.get(e[0], 0) | bit
-        for k, nodes in enumerate(self._apart()):
+        for k, nodes in enumerate(self._by_callers_graph()):
             for n in nodes:
                 self.labels[n] |= 1 << (len(self.cuts) + k)
         for n in self.order:
@@ -172,7 +172,7 @@ class _Graph:
                 if m in self.labels:
                     self.labels[m] |= self.labels[n]
 
-    def _apart(self) -> list[list[Any]]:
+    def _by_callers_graph(self) -> list[list[Any]]:
         """The results' nodes by the caller's graphs to which they lead; empty if these are the same.
 
         The engine goes on into the caller's graph from a component as a whole.

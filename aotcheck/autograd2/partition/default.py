@@ -85,7 +85,7 @@ def partition(
         keep: what may be saved, from which the rest is computed again; by default all that is computed forward.
         after: what stands for inputs as the call leaves them.
     """
-    results = _apart(graph, results)
+    results = _with_own_memory(graph, results)
     count = len(graph.nodes)
     forward = ancestors([*results, *graph.effects, *(keep or ())])
     forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
@@ -134,7 +134,7 @@ def _cut(places: dict[Node, int], available: set[Node], backward: Backward) -> t
     return saved, tuple(nodes)
 
 
-def _apart(graph: Graph, results: Sequence[Node]) -> list[Node]:
+def _with_own_memory(graph: Graph, results: Sequence[Node]) -> list[Node]:
     """Results that neither are inputs, nor share memory with one, nor stand there twice."""
     made: dict[Node, None] = {}
     for node in results:

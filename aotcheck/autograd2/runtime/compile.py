@@ -65,13 +65,13 @@ def compile_forward(
         return function_of([*graph.inputs, *taken_symbols(graph)], graph.nodes, results, graph.defined)
     made = _compiled(*forward_module(graph, differentiable=differentiable), compiler, table, env)
     own = [k for k, n in enumerate((*graph.results, *graph.saved)) if k < len(graph.results) or n.op is _CLONE]
-    return lambda *inputs: _apart(inputs, made(*inputs), own)
+    return lambda *inputs: _with_own_memory(inputs, made(*inputs), own)
 
 
 _CLONE = torch.ops.aten.clone.default
 
 
-def _apart(inputs: Sequence[Any], results: Sequence[Any], own: Sequence[int]) -> list[Any]:
+def _with_own_memory(inputs: Sequence[Any], results: Sequence[Any], own: Sequence[int]) -> list[Any]:
     """Results, of which a compiler may have merged those that ``own`` memory with each other or with inputs."""
     found, met = list(results), {_address(a) for a in inputs}
     for k in own:

@@ -46,7 +46,7 @@ from aotcheck.autograd2.ir.signature import (
 from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.ir.structure import Structure, build
 from aotcheck.autograd2.ir.tables import GONE, set_item
-from aotcheck.autograd2.joint.memory import Memory
+from aotcheck.autograd2.joint.memory import InputAfter
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_in, watch
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, argument, built, geometry_text, name_of, numbers
@@ -83,7 +83,7 @@ def emit(
     attachments: Sequence[Attachment],
     modes: Modes,
     symbolic: Symbolic,
-    kept: Sequence[Memory] = (),
+    after: Sequence[InputAfter] = (),
     shared: Mapping[int, int] = NOTHING,
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
@@ -94,7 +94,7 @@ def emit(
         attachments: results with a history.
         modes: in which the call is made, and the graph runs.
         symbolic: where the values of symbols come from.
-        kept: inputs whose memory is saved as the call leaves it, beside what the graph saves.
+        after: inputs whose memory is saved as the call leaves it, beside what the graph saves.
         shared: of what the graph saves, what is a result too, which may be given other strides; both by position.
     """
     s = Source()
@@ -162,8 +162,8 @@ def emit(
         _look(s, k, look, inside)
     for j, k in shared.items() if attachments else ():
         s.add(f"saved[{j}] = r{k}")
-    left = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
-    order = _Order(s, signature, modes, attachments, left, kept, flats.keys())
+    by_geometry = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
+    order = _Order(s, signature, modes, attachments, by_geometry, after, flats.keys())
     order.all()
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     if signature.shared:
@@ -234,8 +234,8 @@ class _Order:
     signature: Signature
     modes: Modes
     attachments: Sequence[Attachment]
-    left: Mapping[int, How]
-    kept: Sequence[Memory]
+    by_geometry: Mapping[int, How]
+    after: Sequence[InputAfter]
     flats: Set[int]
     """Inputs whose whole storage the graph takes."""
     done: set[Any] = field(default_factory=set, init=False)
@@ -301,7 +301,7 @@ class _Order:
         dirty = f", ({''.join(f'r{k}, ' for k in attachment.dirty)})" if attachment.dirty else ""
         saved = f"({', '.join(given)}, ), saved, ({inputs}), sizes{dirty}"
         self.s.add(f"{mode}{', '.join(results)}, = attach({runner}, {saved})")
-        if freed := [x.input for x in self.kept if x.freed]:
+        if freed := [x.input for x in self.after if x.freed]:
             self.s.add(f"{results[0]}.grad_fn.refilled = ({''.join(f'a{k}, ' for k in freed)})")
         if attachment.watched:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
@@ -328,15 +328,15 @@ class _Order:
 
     def keep(self) -> None:
         """Memory is saved as the call leaves it, once that is written."""
-        if not self.kept or "kept" in self.done:
+        if not self.after or "kept" in self.done:
             return
         self.done.add("kept")
         self.storages()
-        for x in self.kept:
+        for x in self.after:
             self.write_all(x.input)
         kept = [
             f"a{x.input}" if x.flat is None else f"flat_of(a{x.input}, {self.s.bind('dtype', x.flat)})"
-            for x in self.kept
+            for x in self.after
         ]
         self.s.add(f"saved += ({', '.join(kept)}, )")
 
@@ -350,9 +350,9 @@ class _Order:
             return
         self.done.add("storages")
         sizes = {m.input: m.nbytes for m in self.signature.effects.moved if m.nbytes is not None}
-        late = {k for k, how in self.left.items() if _fits(how, sizes)}
-        for k in self.left.keys() - late:
-            _make(self.s, self.left[k], k, self.modes)
+        late = {k for k, how in self.by_geometry.items() if _fits(how, sizes)}
+        for k in self.by_geometry.keys() - late:
+            _make(self.s, self.by_geometry[k], k, self.modes)
         count = len(sizes)
         for m in self.signature.effects.moved:
             if count and m not in self.done:
@@ -360,7 +360,7 @@ class _Order:
                 _move(self.s, m, self.signature, self.modes)
             count -= m.nbytes is not None
         for k in late:
-            _make(self.s, self.left[k], k, self.modes)
+            _make(self.s, self.by_geometry[k], k, self.modes)
 
     def write_all(self, k: int) -> None:
         """What is written on the storage of an input."""
@@ -398,7 +398,7 @@ class _Order:
 
     def make(self, k: int) -> None:
         """A tensor, after what it is a view of."""
-        if k in self.left or ("made", k) in self.done:
+        if k in self.by_geometry or ("made", k) in self.done:
             return
         self.done.add(("made", k))
         how = self.signature.made[k]

@@ -113,7 +113,7 @@ PASSING = Runner((), _never, ())
 
 
 @dataclass
-class Left:
+class Leftover:
     """What a backward left that did not come by all nodes of a component, or that was the last.
 
     Attributes:
@@ -212,7 +212,7 @@ class _Attached(torch.autograd.Function):
             return (*(None,) * (5 + ctx.dirty), *tangents)
         request = _request(ctx, tangents)
         whole = request.inputs is None and all(request.defined)
-        left: Left | None = ctx.left
+        left: Leftover | None = ctx.left
         passed = runner.passed(request) if left is not None or not whole else frozenset()
         if left is not None and passed & left.freed:
             raise _torch.freed_error()
@@ -251,12 +251,12 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
 def _free(ctx: Any, runner: Runner, passed: frozenset[int] | None) -> None:
     """The nodes that were ``passed``, or all, are freed as by eager's backward; what others need is taken over."""
     every = runner.every
-    left: Left | None = ctx.left
+    left: Leftover | None = ctx.left
     freed = every if passed is None else passed if left is None else passed | left.freed
     if freed == every and every:
-        ctx.left = Left(freed, None)
+        ctx.left = Leftover(freed, None)
     elif left is None:
-        ctx.left = Left(freed, _taken_over(ctx, len(runner.saved)))
+        ctx.left = Leftover(freed, _taken_over(ctx, len(runner.saved)))
     else:
         left.freed = freed
 

@@ -42,7 +42,7 @@ def run(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
     if tracer.symbols is None:
         refuse(Event.DATA, str(func))
     asked = (func, *tracer.values(args))
-    if asked not in tracer.told:
+    if asked not in tracer.answered:
         if tracer.in_backward:
             refuse(Event.DATA, f"{func} in a backward")
         node = tracer.call(func, asked[1:], tracer.value_of(dict(kwargs)))
@@ -50,8 +50,8 @@ def run(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
         size = _torch.unbacked_int(tracer.symbols.env, func is not aten._local_scalar_dense.default)
         (name,) = symbols_in(term(size))
         tracer.graph.defined[name] = (node, None if func is aten._local_scalar_dense.default else 0)
-        tracer.told[asked] = node, size
-    node, size = tracer.told[asked]
+        tracer.answered[asked] = node, size
+    node, size = tracer.answered[asked]
     x: Tensor = args[0]
     if func is aten._local_scalar_dense.default:
         return size

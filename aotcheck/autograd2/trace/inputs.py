@@ -250,7 +250,7 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     if replica.requires_grad:
         edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
     replica.aot.is_input = True
-    state = tracer.table.state(replica)
+    state = tracer.table.storage_state(replica)
     meta = meta_of(t)._replace(geometry=geometry_of(replica))
     return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)
 

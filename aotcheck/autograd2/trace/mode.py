@@ -34,7 +34,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if func in ASKED:
             return ASKED[func](args[0])
         kwargs = kwargs or {}
-        if torch.get_default_dtype() is not self.state[0]:
+        if torch.get_default_dtype() is not self.ambient[0]:
             refuse(Event.GLOBAL, "the default dtype")
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)

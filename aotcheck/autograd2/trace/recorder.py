@@ -58,13 +58,13 @@ class Recorder:
         self.needs = needs
         self.symbols = Symbols(needs.dynamic) if needs.dynamic or needs.symbols else None
         self.graph = Graph()
-        self.state = _torch.global_state()
+        self.ambient = _torch.global_state()
         self.table = StorageTable(self.graph, self.symbols)
         self.draws = Draws(self.graph)
         self.alive: list[Any] = []
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
-        self.told: dict[tuple[Any, ...], tuple[Node, Any]] = {}  # what data decided: by op and operands, its size
+        self.answered: dict[tuple[Any, ...], tuple[Node, Any]] = {}  # what data decided: by op and operands, its size
         self.inside = False
         self.in_backward = False
         self.backward_inside = False
@@ -198,7 +198,7 @@ class Recorder:
                     state_of(r).step = before  # autograd's own: what cannot require grad is no view
                 else:
                     state_of(r).step = ViewStep(source, how, geometry, lies, _torch.version_of(source))
-                state_of(r).apart = state_of(source).apart or func in UNSAFE_SPLITS
+                state_of(r).own_counter = state_of(source).own_counter or func in UNSAFE_SPLITS
         return type(out)(made) if many else made[0]
 
     # -- kernels, nodes and results
@@ -268,9 +268,9 @@ class Recorder:
             return a
         if type(a) is Replica:
             if self.in_backward:
-                self.table.state(a).needed = True
-            elif state_of(a).apart and torch.is_grad_enabled():
-                self.table.state(a).apart = True
+                self.table.storage_state(a).needed = True
+            elif state_of(a).own_counter and torch.is_grad_enabled():
+                self.table.storage_state(a).own_counter = True
             return self.table.read(a)
         if type(a) in (list, tuple):
             return [self.value_of(x) for x in a]

@@ -113,7 +113,7 @@ class TensorState:
         detached: whether detach_ was called on it.
         is_input: whether it stands for an input.
         was_a_view: whether the real tensor is a view, and this replica is not.
-        apart: whether it counts versions apart from other tensors on its memory.
+        own_counter: whether it counts versions apart from other tensors on its memory.
         moved: whether set_, resize_ or an in-place change of its shape was called on it.
     """
 
@@ -125,7 +125,7 @@ class TensorState:
     moved: bool = field(default=False, init=False)
     told: bool = field(default=False, init=False)
     was_a_view: bool = field(default=False, init=False)
-    apart: bool = field(default=False, init=False)
+    own_counter: bool = field(default=False, init=False)
     set: bool | None = field(default=None, init=False)
     detached: bool = field(default=False, init=False)
     is_input: bool = field(default=False, init=False)
@@ -212,7 +212,7 @@ class Replica(Tensor):
         lies, state = geometry_of(self), self.aot
         step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), lies, lies, 0)
         made.__dict__["aot"] = TensorState(state.device, state.trace, step)
-        made.__dict__["aot"].apart = True
+        made.__dict__["aot"].own_counter = True
         state.trace.alive.append(weakref.ref(made))
         replica: Replica = made
         return replica
@@ -227,7 +227,7 @@ class Replica(Tensor):
             refuse(Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or the other way")
         if self.aot.told and not self.aot.is_input:
             refuse(Event.LEAF, "data is assigned to a leaf made inside")
-        self.aot.data_assigned = self.aot.moved = self.aot.apart = True
+        self.aot.data_assigned = self.aot.moved = self.aot.own_counter = True
         _torch.set_data(self, value)
 
     @property

@@ -102,7 +102,7 @@ def trace(
                     traceback.clear_frames(error.__traceback__)  # modes that they entered end below this one
                     raise
                 after = torch.is_grad_enabled()
-                if _torch.global_state() != tracer.state:
+                if _torch.global_state() != tracer.ambient:
                     refuse(Event.GLOBAL)
         except Exception as error:
             if any(frame.f_code is _SWAP for frame, _ in traceback.walk_tb(error.__traceback__)):

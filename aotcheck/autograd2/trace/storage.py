@@ -32,7 +32,7 @@ class StorageTable:
         self.graph = graph
         self.symbols = symbols
         self.learnt = 0
-        self.stage = 0
+        self.backwards_begun = 0
         """How many backwards of results have begun; they may write what they make alone."""
         self.states: dict[int, StorageState] = {}
         self.flat_inputs: list[tuple[Node, int, torch.dtype]] = []
@@ -56,19 +56,21 @@ class StorageTable:
                         whole.geometry = self.spelled(whole.geometry)
                 state.views = {view.geometry: view for view in state.views.values()}
 
-    def state(self, t: Tensor) -> StorageState:
+    def storage_state(self, t: Tensor) -> StorageState:
         """The state of the storage on which ``t`` lies now."""
         self._spell()
         storage = _torch.storage_of(t)
         address = _torch.storage_address(storage)
         state = self.states.get(address)
         if state is None:
-            state = self.states[address] = StorageState(storage, t.device, term(storage.nbytes()), stage=self.stage)
+            nbytes = term(storage.nbytes())
+            state = StorageState(storage, t.device, nbytes, backwards_begun=self.backwards_begun)
+            self.states[address] = state
         return state
 
     def hold(self, t: Tensor, value: Node) -> View:
         """``t`` is a root of its storage and holds ``value``."""
-        state, geometry = self.state(t), geometry_of(t)
+        state, geometry = self.storage_state(t), geometry_of(t)
         view = state.views[geometry] = View(state, geometry)
         view.value, view.version = value, state.version
         state.roots.append(view)
@@ -77,7 +79,7 @@ class StorageTable:
 
     def view(self, t: Tensor) -> View:
         """The view that ``t`` is now; one that no traced op made is cut from the flat value."""
-        state, geometry = self.state(t), geometry_of(t)
+        state, geometry = self.storage_state(t), geometry_of(t)
         view = state.views.get(geometry)
         if view is None:
             if not state.roots:
@@ -215,7 +217,7 @@ class StorageTable:
     def write(self, view: View, value: Node) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
-        if state.stage < self.stage:
+        if state.backwards_begun < self.backwards_begun:
             refuse(Event.BACKWARD_WRITE)
         if view.geometry.is_empty and state.is_input:
             state.touched = True

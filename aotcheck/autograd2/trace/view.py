@@ -120,9 +120,9 @@ class StorageState:
         pending: writes that were not carried to the root yet, with the version each made.
         lost: the flat view before the storage last shrank.
         touched: whether an empty part of it was written, which autograd records.
-        apart: whether autograd may have saved a tensor on it that counts versions apart from others.
+        own_counter: whether autograd may have saved a tensor on it that counts versions apart from others.
         needed: whether a backward reads it.
-        stage: how many backwards had begun when it was made.
+        backwards_begun: how many backwards had begun when it was made.
     """
 
     storage: torch.UntypedStorage
@@ -138,9 +138,9 @@ class StorageState:
     lost: View | None = field(default=None, init=False)
     resized: bool = field(default=False, init=False)
     touched: bool = field(default=False, init=False)
-    apart: bool = field(default=False, init=False)
+    own_counter: bool = field(default=False, init=False)
     needed: bool = field(default=False, init=False)
-    stage: int = 0
+    backwards_begun: int = 0
 
     @property
     def is_input(self) -> bool:

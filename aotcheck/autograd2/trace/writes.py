@@ -50,7 +50,7 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if info.random:
         _write(tracer, target, *_drawn(tracer, func, info, lies, args, kwargs, values, named))
         return target
-    if not same(tracer.table.state(target).nbytes % lies.dtype.itemsize, 0):  # of which torch makes no copy
+    if not same(tracer.table.storage_state(target).nbytes % lies.dtype.itemsize, 0):  # of which torch makes no copy
         values = (tracer.graph.like(values[0], aten.clone.default, values[0]), *values[1:])
     node = tracer.call(info.functional, values, named)
     node.device = state_of(target).device
@@ -73,7 +73,7 @@ def _drawn(
     given = {k: v for k, v in kwargs.items() if k != "generator"}
     in_memory = in_memory_order(func, info.functional, lies, device, args[1:], given)
     order = lies.dense_order if in_memory else None
-    if lies.is_contiguous and not tracer.table.state(args[0]).version:
+    if lies.is_contiguous and not tracer.table.storage_state(args[0]).version:
         operand = values[0]
     elif order is not None or lies.is_contiguous:
         shape = [lies.shape[d] for d in order or range(len(lies.shape))]
@@ -281,7 +281,7 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     if name == "detach_":
         return tracer.run(func, args, kwargs)
     parent = tracer.table.view(target)
-    if parent.state.stage < tracer.table.stage:
+    if parent.state.backwards_begun < tracer.table.backwards_begun:
         refuse(Event.BACKWARD_WRITE)
     is_view = state_of(target).was_a_view or _torch.base_of(target) is not None
     if is_view and target.requires_grad and not target.is_leaf:
@@ -330,9 +330,9 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     if torch.are_deterministic_algorithms_enabled() and _torch.storage_of(target).nbytes() != before_bytes:
         refuse(Event.FILL, f"{func}")
     state_of(target).moved = True
-    state_of(target).apart |= tracer.table.state(target) is not before
+    state_of(target).own_counter |= tracer.table.storage_state(target) is not before
     tracer.keep.append(target)
-    state = tracer.table.state(target)
+    state = tracer.table.storage_state(target)
     if not state.roots:
         count = state.nbytes // target.dtype.itemsize
         with _torch.without_modes():

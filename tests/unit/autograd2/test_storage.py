@@ -38,12 +38,12 @@ class Traced:
         self.root = self.graph.placeholder(geometry_of(self.real), self.real.device)
         self.table.hold(self.real, self.root)
         if is_input:
-            self.table.state(self.real).source = 0
+            self.table.storage_state(self.real).source = 0
 
     def view(self, source, name):
         op, args = VIEWS[name]
         made = op(source, *args)
-        state, geometry = self.table.state(source), geometry_of(made)
+        state, geometry = self.table.storage_state(source), geometry_of(made)
         if geometry not in state.views:
             view = state.views[geometry] = View(state, geometry)
             view.derive(self.table.view(source), op, args)
