@@ -135,6 +135,11 @@ def set_global_state(state: tuple[Any, ...]) -> None:
 _function_modes = torch.overrides._get_current_function_mode_stack
 
 
+def saves_by_hooks() -> bool:
+    """Whether what autograd saves now goes through hooks."""
+    return _C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def foreign_state() -> str:
     """What is at work on this thread that a call cannot be traced under; empty if nothing is."""
     if _C._len_torch_dispatch_stack():
@@ -149,7 +154,7 @@ def foreign_state() -> str:
         type(m) is not DeviceContext for m in torch.overrides._get_current_function_mode_stack()
     ):
         return "a torch-function mode"
-    if _C._autograd._top_saved_tensors_default_hooks(True) is not None:
+    if saves_by_hooks():
         return "saved-tensor hooks"
     return ""
 

@@ -36,6 +36,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.get_default_dtype() is not self.ambient[0]:
             refuse(Event.GLOBAL, "the default dtype")
+        if _torch.saves_by_hooks() and torch.is_grad_enabled():
+            refuse(Event.HOOK, "saved-tensor hooks")
         if isinstance(func, _torch.OpOverload) and func.namespace == "profiler":
             return func(*args, **kwargs)
         if not isinstance(func, _torch.OpOverload):
