@@ -109,6 +109,9 @@ class Recorder:
             _torch.set_geometry(out, _torch.storage_of(out), args[0].storage_offset(), out.shape, out.stride())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
+        if func is torch.ops.inductor.resize_storage_bytes_.default:
+            self.table.read(args[0])  # notes the size, which the call sets once views of what was are made
+            return out
         if not info.random and not _torch.schema_of(func).returns:
             node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
             self.graph.effects.append(node)

@@ -160,6 +160,15 @@ def test_a_view_that_lost_its_memory_is_returned() -> None:
     agrees(function, lambda: (torch.zeros(3, 4),))
 
 
+def test_what_was_resized_inside_has_its_memory_until_the_views_of_it_are_made() -> None:
+    def function(x: Any, part: Any) -> Any:
+        for nbytes in (0, 48):
+            torch.ops.inductor.resize_storage_bytes_.default(x, nbytes)
+        return x.fill_(2)[0].copy_(x[-1]), part
+
+    agrees(function, lambda: ((t := torch.zeros(3, 4)), t[:2]))
+
+
 def test_a_view_whose_source_went_elsewhere_keeps_its_offset() -> None:
     def function(x: Any) -> Any:
         made = x * 2
