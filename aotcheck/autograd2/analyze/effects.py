@@ -87,7 +87,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
             node = table.read(i.replica)
             index = results.add(node, i.geometry, i.replica)
             found.append(Written(k, index, Mutation.DIFFERENTIABLE, beside=tuple(members)))
-            if len(roots) > 1:
+            if len(roots) > 1 or state.flat is not None:
                 view = table.flat(state)
                 index = results.add(table.read_view(view), view.geometry)
                 others = tuple(j for j in seen if j != k)

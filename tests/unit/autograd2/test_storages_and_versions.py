@@ -46,6 +46,15 @@ def test_a_storage_that_is_resized_last_has_that_size(size: int) -> None:
     agrees(function, lambda: (torch.arange(4.0),) if size else (torch.arange(4.0)[:0],))
 
 
+def test_what_lies_beyond_a_written_argument_is_written_too() -> None:
+    def function(x: Any) -> Any:
+        made = torch.eye(2)
+        made.data = x.mul_(1).detach()
+        return torch.add(torch.eye(2), 1, out=made)
+
+    agrees(function, lambda: (torch.ones(4, 0, requires_grad=True) * 2,))
+
+
 def test_a_storage_that_grows_is_filled_and_is_freed_is_empty() -> None:
     def function(x: Any) -> Any:
         x.untyped_storage().resize_(0)
