@@ -142,7 +142,7 @@ class Results:
                 if needs or _torch.base_of(t) is not None:
                     refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
                 assert state.source is not None
-                return Alias(Given(state.source), geometry=geometry_of(t))
+                return Alias(Given(state.source), geometry=geometry_of(t), inference=t.is_inference())
             early = _is_early(t, chain)
             if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
                 refuse(Event.HISTORY, "a view of an argument that was detached and written since")

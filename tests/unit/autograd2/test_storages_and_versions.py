@@ -46,6 +46,11 @@ def test_a_storage_that_is_resized_last_has_that_size(size: int) -> None:
     agrees(function, lambda: (torch.arange(4.0),) if size else (torch.arange(4.0)[:0],))
 
 
+def test_a_detached_alias_without_memory_is_an_inference_tensor_as_its_source_is() -> None:
+    with torch.inference_mode():
+        agrees(lambda x: (y := x.detach(), y.untyped_storage().resize_(0))[0], lambda: (torch.ones(3),))
+
+
 def test_what_lies_beyond_a_written_argument_is_written_too() -> None:
     def function(x: Any) -> Any:
         made = torch.eye(2)
