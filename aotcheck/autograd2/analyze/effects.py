@@ -72,6 +72,8 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
         recorded = [k for k in roots if has_new_history(traced.inputs[k])]
         seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
         if not state.version and not (state.touched and (recorded or seen)):
+            if recorded:
+                refuse(Event.HISTORY, f"{traced.inputs[recorded[0]].input.descriptor} is reshaped in place")
             continue
         if len(recorded) > 1:
             refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")

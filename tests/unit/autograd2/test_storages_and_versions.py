@@ -51,6 +51,11 @@ def test_a_detached_alias_without_memory_is_an_inference_tensor_as_its_source_is
         agrees(lambda x: (y := x.detach(), y.untyped_storage().resize_(0))[0], lambda: (torch.ones(3),))
 
 
+def test_a_reshape_in_place_that_keeps_the_shape_but_not_the_history_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="history not of a view"):
+        aot_function(lambda x: x.swapaxes_(0, 0))(torch.ones(2, requires_grad=True) * 2)
+
+
 def test_what_lies_beyond_a_written_argument_is_written_too() -> None:
     def function(x: Any) -> Any:
         made = torch.eye(2)
