@@ -138,7 +138,8 @@ class Results:
             if _requires_after(root, chain) != needs and not is_lost(t):
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
             _check_windows(chain, needs, state)
-            if geometry_of(t).is_beyond(state.nbytes):
+            ends = [s.geometry if s.how.index is None else s.source_geometry for s in chain if state.resized]
+            if any(g.is_beyond(state.nbytes) for g in (geometry_of(t), *ends)):
                 if needs or _torch.base_of(t) is not None:
                     refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
                 assert state.source is not None

@@ -179,6 +179,17 @@ def test_a_view_that_lost_its_memory_is_returned() -> None:
     agrees(function, lambda: (torch.zeros(3, 4),))
 
 
+def test_a_part_that_is_made_with_one_that_lost_its_memory_is_refused() -> None:
+    def function(x: Any, alias: Any) -> Any:
+        part = x.chunk(2)[0]
+        alias.untyped_storage().resize_(12)
+        return part
+
+    x = torch.ones(2, 2, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="history not of a view"):
+        aot_function(function)(x, x.detach())
+
+
 def test_what_was_resized_inside_has_its_memory_until_the_views_of_it_are_made() -> None:
     def function(x: Any, part: Any) -> Any:
         for nbytes in (0, 48):
