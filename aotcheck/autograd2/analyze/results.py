@@ -79,6 +79,10 @@ class Results:
 
         Tensors on one storage that is no input's are made of one result.
         """
+        tracer = self.traced.tracer
+        if any(requires_grad(t) and tracer.table.storage_state(t).version for t in tracer.windows):
+            # replay cannot make it: autograd takes a view of a written base for ``as_strided`` of the whole base
+            refuse(Event.HISTORY, "as_strided of a view whose base was written")
         plain = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
         self._position = {t: k for k, t in enumerate(tensors)}
         self.tensors = tensors
@@ -137,7 +141,6 @@ class Results:
         if given is not None:
             if _requires_after(root, chain) != needs and not is_lost(t):
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
-            _check_windows(chain, needs, state)
             ends = [s.geometry if s.how.index is None else s.source_geometry for s in chain if state.resized]
             if any(g.is_beyond(state.nbytes) for g in (geometry_of(t), *ends)):
                 if needs or _torch.base_of(t) is not None:
@@ -194,7 +197,6 @@ class Results:
             return Fresh(index)
         if _requires_after(root, chain) != needs and not is_lost(t):
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
-        _check_windows(chain, needs, state)
         if self.of_graph[index].tensor is not None and not self.of_graph[index].look.leaf and _is_early(t, chain):
             return Alias(Fresh(index), _steps(chain), early=True)
         return Alias(self._made(root) if root in self._position else Fresh(index), _steps(chain))
@@ -247,12 +249,6 @@ class Results:
             index = self.add(self.traced.tracer.table.read_view(view), view.geometry)
             self._roots[state] = (None, index)
         return Fresh(self._roots[state][1])
-
-
-def _check_windows(chain: Sequence[ViewStep], needs: bool, state: StorageState) -> None:
-    """Refuse what replay cannot make: autograd takes a view of a written base for ``as_strided`` of the whole base."""
-    if needs and state.version and any(s.op is torch.ops.aten.as_strided.default for s in chain[1:]):
-        refuse(Event.HISTORY, "as_strided of a view whose base was written since")
 
 
 def _is_new_leaf(t: Tensor) -> bool:

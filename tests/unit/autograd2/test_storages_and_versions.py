@@ -210,12 +210,13 @@ def test_a_view_whose_source_went_elsewhere_keeps_its_offset() -> None:
     agrees(function, lambda: (torch.arange(4.0),))
 
 
-def test_a_window_that_leaves_a_view_of_a_written_base_has_eagers_gradient_or_is_refused() -> None:
+@pytest.mark.parametrize("read", [False, True])
+def test_a_window_that_leaves_a_view_of_a_written_base_has_eagers_gradient_or_is_refused(read: bool) -> None:
     def function(x: Any) -> Any:
         window = x[1:].as_strided((2,), (1,), 0)
         with torch.no_grad():
             x.fill_(1)
-        return window
+        return window * 2 if read else window
 
     with pytest.raises(UnsupportedError, match="history not of a view"):
         aot_function(function)(torch.zeros(2, requires_grad=True))
