@@ -285,10 +285,10 @@ def version_of(t: Tensor) -> int:
 
 def sharing_versions(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """For each tensor the first that counts versions with it, as detached aliases do: counters move for an instant."""
-    before, first = [t._version for t in tensors], 1 << 30
+    before, first = [version_of(t) for t in tensors], 1 << 30
     try:
         _set_version(tensors[::-1], [first + k for k in reversed(range(len(tensors)))])
-        return tuple([t._version - first for t in tensors])
+        return tuple([version_of(t) - first for t in tensors])
     finally:
         _set_version(tensors, before)
 

@@ -258,7 +258,8 @@ class _Seen:
                     if value is not None and value in (memory if isinstance(end, Given) else known):
                         continue
                     before = found.get(end, frozenset())
-                    if before is not None and _torch.version_of(t) == _torch.version_of(other) >= 0:
+                    counted = min(_torch.version_of(t), _torch.version_of(other)) >= 0
+                    if before is not None and counted and _torch.sharing_versions((t, other)) == (0, 0):
                         found[end] = before | {n}
                         break
         return found

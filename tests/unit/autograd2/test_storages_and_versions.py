@@ -56,6 +56,14 @@ def test_a_reshape_in_place_that_keeps_the_shape_but_not_the_history_is_refused(
         aot_function(lambda x: x.swapaxes_(0, 0))(torch.ones(2, requires_grad=True) * 2)
 
 
+def test_a_write_that_the_counter_of_what_is_saved_does_not_tell_is_no_error() -> None:
+    x = torch.ones(2, 4, requires_grad=True)
+    other = torch.empty(0, dtype=torch.int32).set_(x.untyped_storage(), 0, (2,), (1,))
+    y = aot_function(lambda other, x: torch.nn.functional.avg_pool1d(x, 2))(other, x)
+    other.mul_(1)
+    y.sum().backward()
+
+
 def test_what_lies_beyond_a_written_argument_is_written_too() -> None:
     def function(x: Any) -> Any:
         made = torch.eye(2)
