@@ -191,7 +191,11 @@ class Replica(Tensor):
         again = state.set not in (None, requires_grad) or (requires_grad and state.detached and not state.is_input)
         if again or self.is_inference():
             refuse(Event.LEAF)
-        if _torch.requires_grad(self) and (state.was_a_view or _torch.base_of(self) is not None):
+        base = _torch.base_of(self)
+        if _torch.requires_grad(self) and (state.was_a_view or base is not None):
+            here = not state.is_input and _torch.creation_meta(self) == _torch.CreationMeta.DEFAULT
+            if requires_grad and here and base is not None and base.dtype == self.dtype:  # parts of complex ones forget
+                return self  # it was made under grad, of what requires it: it is no leaf
             refuse(Event.LEAF, "a view requires grad already")
         Tensor.requires_grad_(self, requires_grad)
         state.told = state.set = requires_grad
