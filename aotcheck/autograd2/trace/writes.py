@@ -104,7 +104,7 @@ def _check_overlap(func: Any, info: OpInfo, target: Tensor, args: Sequence[Any],
     pointwise = torch.Tag.pointwise in info.functional.tags or func is aten.copy_.default
     for x in others:
         g = geometry_of(x)
-        if (pointwise and g[:4] == lies[:4]) or disjoint(g, lies):
+        if (pointwise and g[:4] == lies[:4]) or (x is not target and disjoint(g, lies)):
             continue
         if pointwise and g.dense_order is not None and lies.dense_order is not None:
             raise RuntimeError(_SHARE.format("some elements of the input tensor and the written-to tensor refer"))

@@ -301,3 +301,16 @@ def test_what_is_saved_counts_the_writes_of_detached_aliases_and_not_of_data() -
 def test_a_detached_lazy_conjugate_that_is_written_stays_one() -> None:
     made = aot_function(lambda x: ((y := x.clone().mH).detach(), y.zero_())[0])(torch.ones(2, 2) * 1j)
     assert made.is_conj()
+
+
+def test_a_view_that_is_no_leaf_may_be_told_to_require_grad() -> None:
+    def function(x: Any, w: Any) -> Any:
+        y = (x @ w).view(-1).requires_grad_()
+        return y * 2, y
+
+    agrees(function, lambda: (torch.ones(3, 2), torch.ones(2, 2, requires_grad=True)))
+
+
+def test_an_op_that_reads_what_it_writes_is_refused_without_elements_too() -> None:
+    with pytest.raises(UnsupportedError, match="overlapping operands"):
+        aot_function(lambda x: x.index_copy_(1, torch.tensor([0, 0]), x))(torch.zeros(0, 2))
