@@ -49,8 +49,11 @@ class Ledger:
     @classmethod
     def read(cls, path: Path) -> Ledger:
         """The ledger of the file."""
-        content = tomllib.loads(path.read_text())
-        return cls(tuple(content["later"]), dict(content["refused"]))
+        content, entries = tomllib.loads(path.read_text()), {}
+        for reason, functions in content["refused"].items():
+            for function, cases in functions.items():
+                entries.update(dict.fromkeys([f"{function}[{c}]" for c in cases] or [function], reason))
+        return cls(tuple(content["later"]), entries)
 
     def judge(self, test: str, refused: str | None) -> str | None:
         """What is wrong with a case that was refused for that reason, or with None was not."""
@@ -65,19 +68,26 @@ class Ledger:
         return None
 
 
-def print_ledger(outcomes: dict[str, str | None]) -> str:
-    """The TOML of reasons by case: a line per test function where its cases are all refused for one reason."""
+def print_ledger(outcomes: dict[str, str | None], later: tuple[str, ...] = ()) -> str:
+    """The TOML: by reason, a line per test function with its cases, or with none where all are refused for it."""
     functions: dict[str, dict[str, str | None]] = {}
     for test, reason in outcomes.items():
-        case = case_of(test)
-        functions.setdefault(function_of(case), {})[case] = reason
-    lines = []
+        if (case := case_of(test)).split("/")[0] not in later:
+            functions.setdefault(function_of(case), {})[case] = reason
+    reasons: dict[str, list[str]] = {}
     for function, cases in sorted(functions.items()):
-        same = len(set(cases.values())) == 1
-        for case, reason in [(function, next(iter(cases.values())))] if same else sorted(cases.items()):
-            if reason is not None:
-                lines.append(f"{json.dumps(case)} = {json.dumps(reason)}")
-    return "later = []\n\n[refused]\n" + "\n".join(lines) + "\n"
+        for reason in {reason: None for _, reason in sorted(cases.items()) if reason is not None}:
+            listed = sorted(case for case in cases if cases[case] == reason)
+            given = [] if len(listed) == len(cases) else [c[len(function) + 1 : -1] for c in listed]
+            reasons.setdefault(reason, []).append(f"{json.dumps(function)} = {json.dumps(given)}")
+    tables = [f"[refused.{json.dumps(reason)}]\n" + "\n".join(lines) for reason, lines in sorted(reasons.items())]
+    return "\n\n".join([_HEAD + f"later = {json.dumps(list(later))}", *tables]) + "\n"
+
+
+_HEAD = """# What the second compiler refuses where a behaviour test expects eager's answer (tests/behaviour/ledger.py).
+# By reason, each test function with the cases that are refused for it; [] says all of them. Headings that are still
+# to be built, as folders, are in `later`: their tests may be refused for any reason.
+"""
 
 
 class Keeper:
@@ -114,4 +124,4 @@ class Keeper:
         for reason, number in reasons.most_common():
             terminalreporter.write_line(f"refused: {number} cases: {reason}")
         if self.record:
-            Path(self.record).write_text(print_ledger(self.outcomes))
+            Path(self.record).write_text(print_ledger(self.outcomes, self.ledger.later))
