@@ -52,8 +52,11 @@ class WithoutLooking(torch.overrides.TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def lengths() -> Iterator[None]:
+def lengths(symbolic: bool) -> Iterator[None]:
     """Inside, ``len`` of a replica may be a symbol: Python's own fixes it. One trace is made at a time."""
+    if not symbolic:
+        yield
+        return
     own = builtins.len
     vars(builtins)["len"] = lambda x, /: x.shape[0] if type(x) is Replica and x.dim() else own(x)
     try:

@@ -91,7 +91,8 @@ def trace(
     drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking(tracer)
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
-            with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking(), lengths():
+            symbolic = lengths(tracer.symbols is not None)
+            with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking(), symbolic:
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 met()
                 try:
