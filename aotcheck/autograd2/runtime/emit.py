@@ -311,7 +311,13 @@ class _Order:
         for k in sorted({k for attachment in self.attachments for k in attachment.dirty}):
             self.s.names["as_base"] = as_base
             self.s.add(f"r{k} = as_base(r{k})")
-        for k, how in enumerate(self.signature.made):
+        inputs, made = self.signature.inputs, self.signature.made
+        viewed = {how.base for how in made if isinstance(how, Alias) and how.early}
+        for m in self.signature.effects.moved:  # memory that was freed grows back before views of it are made
+            g = inputs[m.input].meta.geometry
+            if Given(m.input) in viewed and m.nbytes is not None and not g.is_beyond(m.nbytes):
+                self.s.add(f"a{m.input}.untyped_storage().resize_({text(m.nbytes)})")
+        for k, how in enumerate(made):
             if isinstance(how, Alias) and how.early:
                 self.done.add(("made", k))
                 _make(self.s, how, k, self.modes)
