@@ -86,6 +86,8 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
                 refuse(Event.LEAF, f"{i.input.descriptor} is written once it does not require grad, or requires it")
             if i.geometry.may_overlap_itself:
                 refuse(Event.OVERLAP, f"{i.input.descriptor}, whose elements share memory, is written")
+            if i.geometry.is_beyond(state.nbytes):
+                refuse(Event.FREED, f"{i.input.descriptor} is written, and has a grad_fn or gets one")
             node = table.read(i.replica)
             index = results.add(node, i.geometry, i.replica)
             found.append(Written(k, index, Mutation.DIFFERENTIABLE, beside=tuple(members)))
