@@ -194,9 +194,9 @@ def run_composite(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 @functools.cache
 def kernel_in_python(op: Any) -> Any:
-    """Calls the kernel in Python of a user's op that has none for autograd, which records what that calls; or None.
+    """What calls the Python kernel of a user's op that has no kernel for autograd; None of other ops.
 
-    As of a backend that has no kernel of its own the CPU's is taken.
+    Autograd records the ops that such a kernel calls. A device without a kernel of its own gets the CPU's.
     """
     if op.namespace in ("aten", "prims") or _C._dispatch_has_kernel_for_dispatch_key(op.name(), "AutogradCPU"):
         return None
@@ -284,7 +284,10 @@ def version_of(t: Tensor) -> int:
 
 
 def sharing_versions(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """For each tensor the first that counts versions with it, as detached aliases do: counters move for an instant."""
+    """For each tensor the position of the first that has the same version counter, as detached aliases have.
+
+    The counters are changed for an instant and set back.
+    """
     before, first = [version_of(t) for t in tensors], 1 << 30
     try:
         _set_version(tensors[::-1], [first + k for k in reversed(range(len(tensors)))])

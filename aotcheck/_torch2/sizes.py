@@ -149,7 +149,7 @@ def _text(x: torch.SymInt) -> str:
     return repr(int(x)) if fixes and not of_torch else _own_text(x)
 
 
-torch.SymInt.__repr__ = _text  # type: ignore[method-assign]  # for good; modes are those of a thread
+torch.SymInt.__repr__ = _text  # type: ignore[method-assign]  # set once; it asks what runs on its own thread
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

@@ -38,7 +38,6 @@ soft: set[str] = set()
 """What the contract calls soft and the test that runs shows, where its compiler is held to no more: marks ``soft``.
 
 ``freed``: eager frees as finely as its nodes are, and so raises in backwards after one of a part. A compiler may go on.
-``sums``: the order in which gradients of several components are summed, and strides of gradients.
 """
 
 Function = Callable[..., Any]
@@ -242,7 +241,7 @@ class _Moment:
             return
         for (name, mine), (_, theirs) in zip(self.leaves, other.leaves, strict=True):
             if isinstance(mine, dict) and isinstance(theirs, dict):
-                for fact in sorted((mine.keys() | theirs.keys()) - ({"value", "stride"} if "sums" in soft else set())):
+                for fact in sorted(mine.keys() | theirs.keys()):
                     a, b = mine.get(fact, "absent"), theirs.get(fact, "absent")
                     if not _same_value(a, b, rtol):
                         yield f"{name}: {fact}: {a} is {b}"

@@ -33,7 +33,7 @@ COMPOSITES: frozenset[Any] = frozenset({*_RECURRENT, *_CELLS, torch.stft, torch.
 
 
 def _results(*found: Any) -> Any:
-    """The last call: of the results."""
+    """The last node of a run: what the function returns."""
     return found
 
 
@@ -69,7 +69,7 @@ class _Run:
         return found
 
     def _more(self, symbol: Any, value: int) -> int:
-        """Random, so that what one symbol gives in all runs, by a factor and a constant, no others do."""
+        """What is added to a symbol in this run; random, so that no two terms agree in all runs by chance."""
         drawn = random.Random(f"{self.number} {symbol if self.apart else value}")
         return drawn.randrange(8, 400) if self.number else 0
 

@@ -22,7 +22,6 @@ _SUMMED = {
 
 @pytest.mark.parametrize("function", _SUMMED.values(), ids=_SUMMED)
 @pytest.mark.parametrize("given_x", [lambda x: x, lambda x: x * 1], ids=["leaf", "non-leaf"])
-@pytest.mark.soft("sums")
 @session
 def test_gradients_of_results_are_summed_in_the_order_of_the_program(compile, function, given_x):
     """A sum of complex infinities says in which order it was made."""
@@ -46,7 +45,6 @@ USES = {
 
 @pytest.mark.parametrize("names", itertools.combinations(USES, 4), ids="-".join)
 @pytest.mark.parametrize("make", [plain, tagged], ids=["plain", "wrapper"])
-@pytest.mark.soft("sums")
 @session
 def test_gradients_of_four_uses_of_a_tensor_are_summed_in_eagers_order(compile, names, make):
     for order in (names, names[::-1], (*names[2:], *names[:2]), (names[1], names[3], names[0], names[2])):
@@ -96,7 +94,6 @@ def _quietly(t):
     ],
     ids=["base", "view", "base quietly", "view quietly"],
 )
-@pytest.mark.soft("sums")
 @session
 def test_gradients_of_a_written_base_and_its_view_are_summed_in_eagers_order(compile, names, write):
     for order in itertools.permutations(names):
@@ -147,7 +144,6 @@ VIEWS = {"imag": lambda z: z.imag, "real": lambda z: z.real, "t": lambda z: z.t(
 
 @pytest.mark.parametrize("first", [True, False], ids=["base first", "view first"])
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.soft("sums")
 @session
 def test_a_written_base_and_its_view_times_infinity(compile, view, first):
     """Of a sum of complex numbers the summand that comes second decides what becomes NaN."""
@@ -183,7 +179,6 @@ BEFORE = {"neg": torch.neg, "twice": lambda z: z * 2 * 3, "transposed": lambda z
 
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("before", BEFORE)
-@pytest.mark.soft("sums")
 @session
 def test_a_result_made_before_a_write_is_summed_after_the_write(compile, before, inside):
     """What was made before the write hands its gradient on after the write does."""
@@ -202,7 +197,6 @@ def test_a_result_made_before_a_write_is_summed_after_the_write(compile, before,
 @pytest.mark.parametrize("seeds", [(INF, 1), (1, INF), (INF, INF)], ids=["part", "use", "both"])
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("real", [lambda z: z.imag, lambda z: torch.view_as_real(z)[..., 0]], ids=["imag", "first"])
-@pytest.mark.soft("sums")
 @session
 def test_a_part_of_a_real_view_and_a_result_of_that_view(compile, real, inside, seeds):
     """What comes by both is a real sum, though the function returns neither the view nor what it is a view of."""

@@ -108,7 +108,6 @@ FOREACH = {
 }
 
 
-@pytest.mark.soft("freed")
 @pytest.mark.parametrize("name", FOREACH)
 @session
 def test_what_foreach_ops_save_must_not_be_written_and_is_freed(compile, name: str):
@@ -228,7 +227,6 @@ def test_what_a_foreach_op_saves_must_not_be_written_for_wrappers_too(compile, o
     yield attempt_later(lambda: torch.autograd.grad(out.sum(), x))
 
 
-@pytest.mark.soft("freed")
 @session
 def test_a_leaf_view_saved_by_a_foreach_op_is_written_through_its_base(compile):
     x = plain(3)

@@ -158,7 +158,6 @@ def test_two_written_arguments_that_share_a_version_counter(compile):
         yield attempt_later(lambda y=y, x=x: torch.autograd.grad(y.sum(), x))
 
 
-@pytest.mark.soft("freed")
 @session
 def test_an_alias_assigned_data_in_one_call_is_written_in_the_next(compile):
     def function(w, x):
@@ -257,7 +256,6 @@ def _swapped(a, part, z):
     part.data = z * 7
 
 
-@pytest.mark.soft("freed")
 @pytest.mark.parametrize("part", [torch.detach, lambda a: a.view(3), lambda a: a.view(3).detach()])
 @pytest.mark.parametrize(
     "leave",
