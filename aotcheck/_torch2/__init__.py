@@ -22,42 +22,11 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aotcheck._torch2.backward import AccumulateGrad as AccumulateGrad
-from aotcheck._torch2.backward import freed_error as freed_error
-from aotcheck._torch2.backward import is_custom as is_custom
-from aotcheck._torch2.backward import keeps_graph as keeps_graph
-from aotcheck._torch2.backward import kept_by as kept_by
-from aotcheck._torch2.backward import set_grad as set_grad
-from aotcheck._torch2.backward import skipped as skipped
-from aotcheck._torch2.backward import tells_of_lost_values as tells_of_lost_values
-from aotcheck._torch2.backward import unpack as unpack
-from aotcheck._torch2.backward import wants as wants
-from aotcheck._torch2.backward import wants_all as wants_all
-from aotcheck._torch2.dispatch import meta_kernels as meta_kernels
-from aotcheck._torch2.dynamo import compiling as compiling
-from aotcheck._torch2.dynamo import hide_from_dynamo as hide_from_dynamo
-from aotcheck._torch2.dynamo import without_dynamo as without_dynamo
-from aotcheck._torch2.graphs import as_joint as as_joint
-from aotcheck._torch2.graphs import auto_functionalized as auto_functionalized
-from aotcheck._torch2.graphs import can_auto_functionalize as can_auto_functionalize
-from aotcheck._torch2.graphs import decomposed as decomposed
-from aotcheck._torch2.graphs import with_values as with_values
-from aotcheck._torch2.sizes import GuardOnDataDependentSymNode as GuardOnDataDependentSymNode
-from aotcheck._torch2.sizes import PythonPrinter as PythonPrinter
-from aotcheck._torch2.sizes import ShapeEnv as ShapeEnv
-from aotcheck._torch2.sizes import decided as decided
-from aotcheck._torch2.sizes import evaluated as evaluated
-from aotcheck._torch2.sizes import expression_of as expression_of
-from aotcheck._torch2.sizes import hint_of as hint_of
-from aotcheck._torch2.sizes import marks_of as marks_of
-from aotcheck._torch2.sizes import new_number as new_number
-from aotcheck._torch2.sizes import new_symbol as new_symbol
-from aotcheck._torch2.sizes import range_of as range_of
-from aotcheck._torch2.sizes import simplified as simplified
-from aotcheck._torch2.sizes import symbol_named as symbol_named
-from aotcheck._torch2.sizes import symbolic_int as symbolic_int
-from aotcheck._torch2.sizes import unbacked_int as unbacked_int
-from aotcheck._torch2.sizes import valued as valued
+from aotcheck._torch2.backward import *
+from aotcheck._torch2.dispatch import *
+from aotcheck._torch2.dynamo import *
+from aotcheck._torch2.graphs import *
+from aotcheck._torch2.sizes import *
 
 _C = torch._C
 pytree = _pytree

@@ -35,7 +35,8 @@ __all__ = [
     "simplified",
     "symbol_named",
     "symbolic_int",
-    "unbacked_int",
+    "unbacked_number",
+    "valued",
 ]
 
 
@@ -102,9 +103,9 @@ def new_number(env: ShapeEnv, value: float, name: str, derive: Any) -> tuple[Any
     return symbol, torch.SymFloat(_float_node(env, symbol, value, derive))
 
 
-def unbacked_int(env: ShapeEnv, is_size: bool) -> Any:
-    """A SymInt of which nothing is known, as data decide it; but that a size is no less than zero."""
-    made = env.create_unbacked_symint()
+def unbacked_number(env: ShapeEnv, kind: type, is_size: bool) -> Any:
+    """A SymInt or SymFloat of which nothing is known, as data decide it; but that a size is no less than zero."""
+    made = env.create_unbacked_symfloat() if kind is float else env.create_unbacked_symint()
     if is_size:
         torch._check(made >= 0)
     return made

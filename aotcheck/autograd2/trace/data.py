@@ -1,20 +1,21 @@
 """Ops whose results have a size that data decide: a new symbol stands for it, which the forward graph returns.
 
 A mask is the same as where it is true. What was asked of a value once has the same size when it is asked again, also in
-a backward. Branches on such sizes, and values of floating point, are refused.
+a backward. Branches on such sizes and values are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Node, ancestors, nodes_in
-from aotcheck.autograd2.ir.meta import Geometry, row_major
-from aotcheck.autograd2.ir.size import symbols_in, term
+from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Node, ancestors, getitem, nodes_in
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
+from aotcheck.autograd2.ir.size import Size, dense_strides, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
@@ -34,31 +35,62 @@ def run(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
     known = _of_constants(tracer, func, args, kwargs)
     if known is not None:
         return tracer.lift(known) if isinstance(known, Tensor) else known
-    if func not in (aten.nonzero.default, aten.masked_select.default, aten._local_scalar_dense.default):
+    is_number = func is aten._local_scalar_dense.default
+    if func in (aten.equal.default, aten.is_nonzero.default):
         refuse(Event.DATA, str(func))
-    if func is aten._local_scalar_dense.default and (args[0].is_floating_point() or args[0].dtype is torch.bool):
-        refuse(Event.DATA, f"the value of a {args[0].dtype} tensor")
+    x: Tensor = args[0]
+    if is_number and (x.is_complex() or x.dtype is torch.bool):
+        refuse(Event.DATA, f"the value of a {x.dtype} tensor")
     tracer.needs = tracer.needs.also(symbols=True)
     if tracer.symbols is None:
         refuse(Event.DATA, str(func))
-    asked = (func, *tracer.values(args))
+    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    asked = (func, *values, *named.values())
     if asked not in tracer.answered:
         if tracer.in_backward:
             refuse(Event.DATA, f"{func} in a backward")
-        node = tracer.call(func, asked[1:], tracer.value_of(dict(kwargs)))
-        tracer.graph.effects.append(node)
-        size = _torch.unbacked_int(tracer.symbols.env, func is not aten._local_scalar_dense.default)
+        node = tracer.call(func, values, named)
+        size = _torch.unbacked_number(
+            tracer.symbols.env, float if is_number and x.is_floating_point() else int, not is_number
+        )
         (name,) = symbols_in(term(size))
-        tracer.graph.defined[name] = (node, None if func is aten._local_scalar_dense.default else 0)
-        tracer.answered[asked] = node, size
-    node, size = tracer.answered[asked]
-    x: Tensor = args[0]
-    if func is aten._local_scalar_dense.default:
-        return size
+        parts = [] if is_number else _results(func, x, term(size), _given(func, args, kwargs))
+        nodes = [tracer.graph.call(getitem, (node, k)) for k in range(len(parts))] if len(parts) > 1 else [node]
+        tracer.graph.effects += nodes
+        at = next((d for d, n in enumerate(parts[0].shape) if n == term(size)), 0) if parts else None
+        tracer.graph.defined[name] = (nodes[0], at)
+        tracer.answered[asked] = nodes, size, parts
+    nodes, size, parts = tracer.answered[asked]
+    made = [tracer.fresh_at(lies, n, state_of(x).device) for n, lies in zip(nodes, parts, strict=bool(parts))]
+    return size if is_number else tuple(made) if len(made) > 1 else made[0]
+
+
+def _given(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an op by name, defaults too."""
+    schema = _torch.schema_of(func).arguments
+    named = {a.name: a.default_value for a in schema}
+    return {**named, **dict(zip(named, args, strict=False)), **kwargs}
+
+
+def _results(func: Any, x: Tensor, size: Size, given: Mapping[str, Any]) -> list[Geometry]:
+    """How the results of an op on ``x`` lie, where data decide ``size``."""
     if func is aten.nonzero.default:
-        lies = Geometry(0, (term(size), x.dim()), (1, term(size)), torch.int64, False, False)
-        return tracer.fresh_at(lies, node, state_of(x).device)
-    return tracer.fresh_at(row_major((term(size),), x.dtype), node, state_of(x).device)
+        return [Geometry(0, (size, x.dim()), (1, size), torch.int64, False, False)]
+    if func is aten.bincount.default:
+        weights = given["weights"]
+        single = weights is not None and weights.dtype is torch.float32
+        return [row_major((size,), torch.int64 if weights is None else torch.float32 if single else torch.float64)]
+    values = row_major((size,), x.dtype)
+    if "return_inverse" not in given:
+        return [values]
+    shape, dim = geometry_of(x).shape, given.get("dim")
+    places, counts = shape if given["return_inverse"] else (0,), (size if given["return_counts"] else 0,)
+    if dim is not None:
+        d = dim % max(x.dim(), 1)
+        sizes, order = [*shape[:d], size, *shape[d + 1 :]], [d, *(k for k in range(x.dim()) if k != d)]
+        values = values._replace(shape=tuple(sizes), stride=dense_strides(sizes, order))
+        places, counts = (shape[d],), (size,)
+    return [values, row_major(places, torch.int64), row_major(counts, torch.int64)]
 
 
 def nonzero(tracer: Recorder, mask: Tensor) -> Any:

@@ -66,7 +66,9 @@ class Recorder:
         self.keep: list[Any] = []
         self.windows: list[Tensor] = []
         self.lines: dict[int, Where | None] = {}
-        self.answered: dict[tuple[Any, ...], tuple[Node, Any]] = {}  # what data decided: by op and operands, its size
+        self.answered: dict[
+            Any, Any
+        ] = {}  # what data decided, by op and operands: the results' nodes, a size, how they lie
         self.inside = False
         self.in_backward = False
         self.backward_inside = False

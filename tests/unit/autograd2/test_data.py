@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
+from aotcheck.autograd2 import aot_function
 from tests.unit.autograd2.agrees import agrees
 
 
@@ -45,3 +47,38 @@ def test_masks_forward_and_in_the_backward(f: Callable[..., object], seed: int) 
         return torch.randn(3, 4, requires_grad=True), torch.rand(3, 4) > 0.5
 
     agrees(f, inputs)
+
+
+def means_of_kinds(x: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+    kind, place, count = torch.unique(kinds, return_inverse=True, return_counts=True)
+    return x.new_zeros(kind.shape).index_add(0, place, x) / count, kind
+
+
+def repeated(x: Tensor, kinds: Tensor) -> Tensor:
+    return x.repeat_interleave(kinds + 1).sin() * x.detach().max().item()
+
+
+def counted(x: Tensor, kinds: Tensor) -> tuple[object, ...]:
+    weights = torch.bincount(kinds, weights=x.detach(), minlength=5)
+    return x * 2, weights, torch.unique_consecutive(kinds), x.detach().mean().item()
+
+
+def columns(x: Tensor, kinds: Tensor) -> tuple[object, ...]:
+    table = torch.stack([kinds, kinds.flip(0)])
+    return torch.unique(table, dim=1), *torch.unique_consecutive(table, dim=1, return_counts=True), x.cos()
+
+
+@pytest.mark.parametrize("f", [means_of_kinds, repeated, counted, columns])
+def test_values_and_how_often_each_is_there(f: Callable[..., object]) -> None:
+    compiled = aot_function(f)
+    for seed, n in enumerate((5, 5, 7, 9)):
+        torch.manual_seed(seed)
+        x, kinds = torch.randn(n), torch.randint(0, 4, (n,))
+        ours, eagers = x.clone().requires_grad_(), x.clone().requires_grad_()
+        found, expected = compiled(ours, kinds), f(eagers, kinds)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        for results in (found, expected):
+            differentiable = [t for t in pytree.tree_leaves(results) if isinstance(t, Tensor) and t.requires_grad]
+            torch.autograd.backward([t.sum() for t in differentiable])
+        torch.testing.assert_close(ours.grad, eagers.grad, rtol=0, atol=0)
+    assert len(compiled.aotcheck.specializations()) == 2  # type: ignore[attr-defined]  # of aot_function's results
