@@ -22,7 +22,10 @@ def _compilations(fn, make, dynamic=None):
         expected, found = (pytree.tree_leaves((f(*a), a)) for f, a in ((fn, args), (compiled, ours)))
         for e, f in zip(expected, found, strict=True):
             assert type(e) is type(f)
-            assert torch.equal(e, f) and e.stride() == f.stride() if isinstance(e, torch.Tensor) else repr(e) == repr(f)
+            if isinstance(e, torch.Tensor):  # sigmoid_ of a part, and sigmoid, differ in last bits on some CPUs
+                torch.testing.assert_close(f, e, check_stride=True)
+            else:
+                assert repr(e) == repr(f)
     return counters().compiled - before
 
 
