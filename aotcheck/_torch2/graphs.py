@@ -11,10 +11,9 @@ from torch import fx
 from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.traceback import preserve_node_meta
 
-__all__ = ["as_joint", "auto_functionalized", "can_auto_functionalize", "decomposed", "with_values"]
+__all__ = ["as_joint", "auto_functionalized", "can_auto_functionalize", "decomposed"]
 
 
 def decomposed(module: fx.GraphModule, fakes: Sequence[Any], table: Any) -> fx.GraphModule:
@@ -33,15 +32,8 @@ def decomposed(module: fx.GraphModule, fakes: Sequence[Any], table: Any) -> fx.G
     return made
 
 
-def with_values(module: fx.GraphModule, fakes: Sequence[Any]) -> None:
-    """Let nodes have in ``meta["val"]`` what they give for fake inputs."""
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        FakeTensorProp(module, fakes[0].fake_mode).propagate_dont_convert_inputs(*fakes)
-
-
-def as_joint(module: fx.GraphModule, fakes: Sequence[Any], lists: dict[str, int]) -> fx.GraphModule:
-    """A joint graph with the values that partition functions ask of its nodes, called with a list for each of these."""
-    with_values(module, fakes)
+def as_joint(module: fx.GraphModule, lists: dict[str, int]) -> fx.GraphModule:
+    """A joint graph called, as partition functions ask, with a list for each of these."""
     given = tuple([object() for _ in range(count)] for count in lists.values())
     spec = pytree.tree_flatten((given, {}))[1]
     signature = _PyTreeInfo([*lists], spec, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import keyword
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,10 @@ from torch import fx
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import CONSTANT, Node, getitem
+from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import symbols, symbols_in
 
-__all__ = ["examples", "graph_module", "symbols_of"]
+__all__ = ["examples", "graph_module", "symbols_of", "with_values"]
 
 
 NOTHING: Mapping[str, tuple[Node, int | None]] = {}
@@ -104,6 +106,7 @@ def graph_module(
         made = graph.create_node("call_function", _callable(node.op), tuple(args), kwargs, name=title)
         if node.where is not None:
             made.meta["stack_trace"] = f"  {node.where}"
+        made.meta["aotcheck"] = node, [symbol for symbol, _ in sizes.get(node, ())]
         if node.sequence >= 0 and node.op is not getitem:
             made.meta["seq_nr"] = node.sequence
         at[node] = made
@@ -131,9 +134,43 @@ def examples(inputs: Sequence[Node | str], env: Any = None) -> list[Any]:
         if isinstance(node, str):
             made.append(_torch.symbolic_int(env, _torch.symbol_named(env, node)))
             continue
-        g = node.geometry
-        assert g is not None and node.device is not None
-        shape, stride = ([n if type(n) is int else _torch.symbolic_int(env, n) for n in x] for x in (g.shape, g.stride))
-        elem = torch.empty_strided(shape, stride, dtype=g.dtype, device=_torch.META)
-        made.append(_torch.FakeTensor(mode, elem, node.device))
+        assert node.geometry is not None
+        made.append(_fake(mode, node.geometry, node.device))
     return made
+
+
+def _fake(mode: Any, g: Geometry, device: torch.device | None) -> Any:
+    """A fake tensor that lies so."""
+    env = mode.shape_env
+    shape, stride = ([n if type(n) is int else _torch.symbolic_int(env, n) for n in x] for x in (g.shape, g.stride))
+    elem = torch.empty_strided(shape, stride, dtype=g.dtype, device=_torch.META)
+    return _torch.FakeTensor(mode, elem, device or torch.device("cpu"))
+
+
+class _Values(fx.Interpreter):
+    """Notes what each node gives for fake inputs: what its op gives, or, where data decide that, the trace knows."""
+
+    mode: Any
+
+    def run_node(self, n: fx.Node) -> Any:
+        """What the node gives; None where nothing tells."""
+        value, (node, defines) = None, n.meta.get("aotcheck", (None, []))
+        if not defines:
+            with contextlib.suppress(Exception):  # of an op that has no fake kernel, or takes what nothing tells of
+                value = super().run_node(n)
+        if value is None and node is not None and node.geometry is not None:
+            value = _fake(self.mode, node.geometry, node.device)
+        elif defines and value is None:
+            value = _torch.symbolic_int(self.mode.shape_env, _torch.symbol_named(self.mode.shape_env, defines[0]))
+        n.meta["val"] = value
+        return value
+
+
+def with_values(module: fx.GraphModule, fakes: Sequence[Any]) -> None:
+    """Let nodes have in ``meta["val"]`` what they give for fake inputs."""
+    mode = next((x.fake_mode for x in fakes if isinstance(x, _torch.FakeTensor)), None)
+    if mode is not None:
+        with torch.no_grad(), _torch.autocast_off(), mode:
+            values = _Values(module)
+            values.mode = mode
+            values.run(*fakes)

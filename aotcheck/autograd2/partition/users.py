@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
+from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of, with_values
 from aotcheck.autograd2.ir.graph import Graph, Node, getitem
 from aotcheck.autograd2.partition.default import Partition
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -47,7 +47,8 @@ def saved_by(function: PartitionFunction, graph: Graph, whole: Partition) -> lis
     module, inputs, nodes = joint_module(graph, whole)
     fakes, primals, results = examples(inputs), len(whole.forward.inputs), len(whole.forward.results)
     known = dict(zip((n.name for n in module.graph.nodes), [*inputs, *nodes], strict=False))
-    joint = _torch.as_joint(module, fakes, {"primals": primals, "tangents": len(inputs) - primals})
+    with_values(module, fakes)
+    joint = _torch.as_joint(module, {"primals": primals, "tangents": len(inputs) - primals})
     first, _ = function(joint, (fakes[:primals], fakes[primals:]), num_fwd_outputs=results)
     saved = [known.get(n.name) for n in _outputs(first)[results:]]
     if None in saved:

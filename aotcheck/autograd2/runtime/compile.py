@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import config
-from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of
+from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of, with_values
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.logs import log, python_of
 from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
@@ -140,8 +140,8 @@ def _compiled(
     fakes = examples(inputs, env)
     if table:
         module = _torch.decomposed(module, fakes, table)
-    elif fakes and env is None:
-        _torch.with_values(module, fakes)
+    else:
+        with_values(module, fakes)
     made = compiler(module, fakes)
     if not callable(made):
         raise TypeError(f"the compiler returned a {type(made).__name__}, which cannot be called")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from aotcheck.autograd2 import aot_function
@@ -82,3 +82,29 @@ def test_values_and_how_often_each_is_there(f: Callable[..., object]) -> None:
             torch.autograd.backward([t.sum() for t in differentiable])
         torch.testing.assert_close(ours.grad, eagers.grad, rtol=0, atol=0)
     assert len(compiled.aotcheck.specializations()) == 2  # type: ignore[attr-defined]  # of aot_function's results
+
+
+def losses(x: Tensor, kinds: Tensor) -> Tensor:
+    lengths = torch.tensor([3, 3])
+    losses = torch.nn.functional.ctc_loss(x.log_softmax(-1), kinds[kinds > 0].view(2, 2), lengths, lengths - 1)
+    return losses * torch.linalg.lstsq(x[0], x[1]).solution.sum()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_compiler_is_told_what_each_node_gives(dynamic: bool) -> None:
+    found: list[tuple[tuple[object, ...], ...]] = []
+
+    def compiler(module: fx.GraphModule, _: object) -> Callable[..., object]:
+        class Compared(fx.Interpreter):
+            def run_node(self, n: fx.Node) -> object:
+                real, told = super().run_node(n), n.meta.get("val")
+                if isinstance(real, Tensor) and "ctc" not in str(n.args):  # whose sizes data decide, as lengths are
+                    assert isinstance(told, Tensor), n
+                    found.append(((told.dtype, told.dim()), (real.dtype, real.dim())))
+                return real
+
+        return lambda *args: Compared(module).run(*args)
+
+    x, kinds = torch.randn(3, 2, 5, requires_grad=True), torch.tensor([1, 2, 0, 3, 4])
+    aot_function(losses, compiler, dynamic=dynamic)(x, kinds).backward()
+    assert len(found) > 20 and all(told == real for told, real in found)
