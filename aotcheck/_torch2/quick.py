@@ -11,8 +11,6 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-__all__ = ["TENSOR", "quick_op"]
-
 TENSOR = type("TENSOR", (), {})()
 """Stands for a tensor among arguments."""
 

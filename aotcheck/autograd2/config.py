@@ -11,8 +11,6 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["Config", "Counters", "OnUnsupported", "compiling", "config", "count", "counters", "patch_config", "prune"]
-
 
 class OnUnsupported(enum.Enum):
     """What a call does when the function is refused."""

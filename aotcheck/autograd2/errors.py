@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["GraphFailedError", "NotFunctionalError", "UnsupportedError"]
-
 
 class UnsupportedError(RuntimeError):
     """The function cannot be compiled, and that is known; inputs and global state are untouched.

@@ -14,8 +14,6 @@ from aotcheck.autograd2.logs import python_of
 from aotcheck.autograd2.runtime.compile import backward_module, forward_module
 from aotcheck.autograd2.trace.run import UserError
 
-__all__ = ["Explanation", "explain"]
-
 
 @dataclass(frozen=True)
 class Explanation:

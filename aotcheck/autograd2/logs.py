@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 from torch import fx
 
-__all__ = ["STAGES", "log", "python_of", "show"]
-
 STAGES = ("joint", "forward", "backward", "guards", "recompiles")
 """What can be shown: graphs; what a call must be like to use the code; in what a call differs from the last kind."""
 

@@ -33,8 +33,6 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Needs, disarm, rearm
 from aotcheck.autograd2.trace.run import Traced, UserError, trace
 
-__all__ = ["Specialization", "specialize"]
-
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
 """Its kernel gives what a backward needs only where grad mode is on."""
 

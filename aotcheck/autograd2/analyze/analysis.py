@@ -19,8 +19,6 @@ from aotcheck.autograd2.ir.tables import GONE
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import Traced
 
-__all__ = ["Analysis", "analyze"]
-
 
 @dataclass(frozen=True, eq=False)
 class Analysis:

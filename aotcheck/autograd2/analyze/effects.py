@@ -12,8 +12,6 @@ from aotcheck.autograd2.trace.replica import Needs, state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import StorageState
 
-__all__ = ["data_mutations", "early_moves", "has_new_history", "metadata_mutations", "more_needs"]
-
 
 def more_needs(traced: Traced) -> Needs:
     """What the next trace must take into account beside what this one did, or the same."""

@@ -19,8 +19,6 @@ from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, StorageState
 
-__all__ = ["Result", "Results", "is_lost", "requires_grad"]
-
 _UNSEEN = GraphResult()
 _UNSAFE = UNSAFE_SPLITS | {torch.ops.aten._unsafe_view.default}
 _DETACHES = (torch.ops.aten.detach.default, _torch.data_of)

@@ -24,8 +24,6 @@ from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
 from aotcheck.autograd2.ir.tables import GONE, Attributes, Globals, attribute_tables, content_of, slots_of
 
-__all__ = ["ARGUMENTS", "Bound", "Itself", "Spot", "bind"]
-
 _OPAQUE = (
     type,
     types.ModuleType,

@@ -23,8 +23,6 @@ from aotcheck.autograd2.frontend.bind import Bound, Spot
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, is_leaf
 from aotcheck.autograd2.ir.tables import GONE, Globals, content_of, unchanged
 
-__all__ = ["MISS", "Run", "fast_call"]
-
 MISS: Any = object()
 """What the code gives for another kind of call."""
 

@@ -11,8 +11,6 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound, Itself
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 
-__all__ = ["Key", "key_of", "words_of"]
-
 Key = tuple[tuple[Any, ...], tuple[Any, ...]]
 """What is never a symbol; and numbers: of each tensor its shape, strides, offset, bytes of its storage, and how its
 base lies if that is no input; of Python."""

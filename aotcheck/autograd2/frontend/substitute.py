@@ -17,8 +17,6 @@ from torch import Tensor
 from aotcheck.autograd2.frontend.bind import ARGUMENTS, Bound
 from aotcheck.autograd2.ir.tables import GONE, content_of, set_content, unchanged
 
-__all__ = ["Change", "arguments", "changes", "replaced", "substituted"]
-
 Change = tuple[int, Any, Any]
 """Which table, the key, and the value that it has now; ``GONE`` if none."""
 

@@ -15,8 +15,6 @@ from aotcheck.autograd2.frontend.bind import Bound, Spot
 from aotcheck.autograd2.frontend.key import Key
 from aotcheck.autograd2.ir.number import Dynamic, Of, Read
 
-__all__ = ["Met"]
-
 
 @dataclass
 class Met:

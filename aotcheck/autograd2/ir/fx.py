@@ -17,9 +17,6 @@ from aotcheck.autograd2.ir.graph import CONSTANT, Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import symbols, symbols_in
 
-__all__ = ["examples", "graph_module", "symbols_of", "with_values"]
-
-
 NOTHING: Mapping[str, tuple[Node, int | None]] = {}
 
 

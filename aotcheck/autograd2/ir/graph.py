@@ -12,8 +12,6 @@ from torch import Tensor
 
 from aotcheck.autograd2.ir.meta import Geometry
 
-__all__ = ["CONSTANT", "NO_KWARGS", "PLACEHOLDER", "Graph", "Node", "Where", "ancestors", "getitem", "nodes_in"]
-
 PLACEHOLDER = "placeholder"
 CONSTANT = "constant"
 NO_KWARGS: Mapping[str, Any] = {}

@@ -21,8 +21,6 @@ from aotcheck.autograd2.ir.size import (
     term,
 )
 
-__all__ = ["Geometry", "TensorMeta", "disjoint", "geometry_of", "is_leaf", "row_major", "same_strides"]
-
 
 class Geometry(NamedTuple):
     """Where a tensor lies in its storage; offset and stride count elements of ``dtype``.

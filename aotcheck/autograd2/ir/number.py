@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Dynamic", "Of", "Read", "lines_of"]
-
 
 class Of(enum.Enum):
     """What a number is; the value is the source that reads it."""

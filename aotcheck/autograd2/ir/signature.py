@@ -11,34 +11,6 @@ from aotcheck.autograd2.ir.meta import Geometry, TensorMeta
 from aotcheck.autograd2.ir.size import Size
 from aotcheck.autograd2.ir.structure import Const, Structure
 
-__all__ = [
-    "After",
-    "Alias",
-    "Arg",
-    "Assign",
-    "BaseOf",
-    "Buffer",
-    "Captured",
-    "Descriptor",
-    "Effects",
-    "End",
-    "Fresh",
-    "Given",
-    "GradOf",
-    "GraphResult",
-    "How",
-    "Inner",
-    "Input",
-    "Made",
-    "MadeLeaf",
-    "MetadataMutation",
-    "Mutation",
-    "Param",
-    "Signature",
-    "Step",
-    "Written",
-]
-
 
 @dataclass(frozen=True)
 class Arg:

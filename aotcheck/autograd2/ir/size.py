@@ -17,24 +17,6 @@ import torch
 
 from aotcheck import _torch2 as _torch
 
-__all__ = [
-    "SYMBOLIC",
-    "Size",
-    "asking",
-    "at_least",
-    "by_size",
-    "contiguous_strides",
-    "dense_strides",
-    "is_contiguous",
-    "is_static",
-    "product",
-    "same",
-    "symbols",
-    "symbols_in",
-    "term",
-    "text",
-]
-
 Size = Any
 """An int, or a ``sympy.Expr`` over symbols."""
 

@@ -18,34 +18,8 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.size import SYMBOLIC, Size, term, text
 from aotcheck.autograd2.ir.tables import attribute_tables, content_of, set_content, slots_of
 
-__all__ = [
-    "PLAIN",
-    "Const",
-    "DictOf",
-    "Leaf",
-    "ListOf",
-    "Looked",
-    "ObjectOf",
-    "Sized",
-    "Structure",
-    "TreeOf",
-    "build",
-    "take_apart",
-]
-
-PLAIN = (
-    int,
-    float,
-    bool,
-    str,
-    bytes,
-    complex,
-    type(None),
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-)
+PLAIN: tuple[type, ...] = (int, float, bool, str, bytes, complex, type(None))
+PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,6 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "GONE",
-    "Attributes",
-    "Globals",
-    "attribute_tables",
-    "content_of",
-    "set_content",
-    "set_item",
-    "slots_of",
-    "unchanged",
-]
-
 GONE: Any = object()
 """In place of a value: there is none."""
 

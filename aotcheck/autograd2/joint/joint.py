@@ -19,8 +19,6 @@ from aotcheck.autograd2.trace.replica import Replica
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.where import raised_by_user
 
-__all__ = ["Backward", "Request", "trace_all", "trace_backward"]
-
 
 class Request(NamedTuple):
     """What a backward is given, and asked for.

@@ -20,8 +20,6 @@ from aotcheck.autograd2.trace.replica import state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import StorageState, View
 
-__all__ = ["InputAfter", "check_counters", "inputs_after"]
-
 aten = torch.ops.aten
 
 

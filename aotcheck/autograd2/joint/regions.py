@@ -31,8 +31,6 @@ from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inn
 from aotcheck.autograd2.ir.size import term
 from aotcheck.autograd2.trace.run import Traced
 
-__all__ = ["Component", "Held", "Region", "edge_of", "regions"]
-
 Edge = tuple[Any, int]
 """A node of autograd, and which of its results a gradient is of."""
 

@@ -13,8 +13,6 @@ from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Graph, Node, ance
 from aotcheck.autograd2.joint.joint import Backward
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["BackwardGraph", "ForwardGraph", "Partition", "cut_backward", "partition"]
-
 aten = torch.ops.aten
 
 

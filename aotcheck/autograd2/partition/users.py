@@ -14,8 +14,6 @@ from aotcheck.autograd2.ir.graph import Graph, Node, getitem
 from aotcheck.autograd2.partition.default import Partition
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["PartitionFunction", "default_partition", "joint_module", "saved_by"]
-
 PartitionFunction = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 

@@ -14,8 +14,6 @@ from aotcheck._torch2.quick import TENSOR, quick_op
 from aotcheck.autograd2.ir.graph import CONSTANT, Node, getitem
 from aotcheck.autograd2.ir.size import text
 
-__all__ = ["function_of"]
-
 _count = itertools.count()
 
 

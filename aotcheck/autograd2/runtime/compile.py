@@ -19,16 +19,6 @@ from aotcheck.autograd2.partition.users import PartitionFunction
 from aotcheck.autograd2.runtime.code import function_of
 from aotcheck.autograd2.runtime.functional import assert_functional
 
-__all__ = [
-    "Compilers",
-    "backward_module",
-    "compile_backward",
-    "compile_forward",
-    "forward_module",
-    "nop",
-    "taken_symbols",
-]
-
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 

@@ -52,8 +52,6 @@ from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_i
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, argument, built, geometry_text, name_of, numbers
 from aotcheck.autograd2.runtime.tensors import as_base, as_inference, flat_of, raw_alias, restrided, set_storage
 
-__all__ = ["Attachment", "Call", "emit"]
-
 NOTHING: Mapping[int, int] = {}
 Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 """Takes the inputs in order, the containers of the call, its tables and its numbers; returns the call's result."""

@@ -15,8 +15,6 @@ from aotcheck.autograd2.ir.graph import CONSTANT, Node, ancestors
 from aotcheck.autograd2.partition.default import Partition
 from aotcheck.autograd2.runtime.code import function_of
 
-__all__ = ["run_once", "unused"]
-
 
 def unused(recorded: Sequence[Node], part: Partition, taken: Sequence[str]) -> list[Node]:
     """Of what was recorded forward what no graph runs, with what it needs.

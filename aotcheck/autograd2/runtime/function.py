@@ -19,8 +19,6 @@ from aotcheck.autograd2.partition.default import BackwardGraph
 from aotcheck.autograd2.runtime.tensors import restrided
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["Ready", "Runner", "attach", "laid_out", "stand_in", "watch"]
-
 
 @dataclass(frozen=True, eq=False)
 class Ready:

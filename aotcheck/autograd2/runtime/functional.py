@@ -7,8 +7,6 @@ from torch import fx
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import NotFunctionalError
 
-__all__ = ["assert_functional"]
-
 _ARITHMETIC = ("_operator", "math", "torch")
 _KEPT = ("copy_", "set_", "resize_")
 """What may be called on a placeholder at the end of a graph: a mutation that is kept there on purpose."""

@@ -14,8 +14,6 @@ from aotcheck.autograd2.ir.signature import After, End, Fresh, Given, Inner, Mad
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
 
-__all__ = ["Modes", "Source", "Symbolic", "argument", "built", "geometry_text", "name_of", "numbers"]
-
 
 @dataclass
 class Source:

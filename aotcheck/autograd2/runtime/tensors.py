@@ -11,8 +11,6 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
 
-__all__ = ["as_inference", "flat_of", "raw_alias", "restrided", "set_storage"]
-
 
 def flat_of(t: Tensor, dtype: torch.dtype) -> Tensor:
     """The whole storage of ``t`` in one dimension."""

@@ -25,8 +25,6 @@ from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Needs, Replica, disarm, state_of
 from aotcheck.autograd2.trace.symbols import Symbols
 
-__all__ = ["COMPOSITES", "with_symbols"]
-
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_relu, torch.rnn_tanh)
 _CELLS = (torch.lstm_cell, torch.gru_cell, torch.rnn_relu_cell, torch.rnn_tanh_cell)
 COMPOSITES: frozenset[Any] = frozenset({*_RECURRENT, *_CELLS, torch.stft, torch.nn.functional.interpolate})

@@ -21,8 +21,6 @@ from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
 from aotcheck.autograd2.trace.replica import state_of
 
-__all__ = ["ask_of_masks", "is_mask", "run", "without_masks"]
-
 aten = torch.ops.aten
 
 

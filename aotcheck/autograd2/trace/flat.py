@@ -14,8 +14,6 @@ from aotcheck.autograd2.ir.meta import Geometry, row_major
 from aotcheck.autograd2.ir.size import Size, same
 from aotcheck.autograd2.trace.view import StorageState, View
 
-__all__ = ["flat_geometry", "flat_of_root", "gather", "pad", "reinterpret", "scatter"]
-
 aten = torch.ops.aten
 
 

@@ -17,8 +17,6 @@ from aotcheck.autograd2.trace.composites import COMPOSITES, with_symbols
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Replica
 
-__all__ = ["WithoutLooking", "lengths"]
-
 aten = torch.ops.aten
 
 

@@ -12,8 +12,6 @@ from typing import NoReturn
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.trace.where import user_line
 
-__all__ = ["Event", "met", "refuse"]
-
 _last = threading.local()
 
 

@@ -24,8 +24,6 @@ from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.ir.meta import row_major
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["Draws", "operands"]
-
 _library = torch.library.Library("aotcheck2", "FRAGMENT")
 _library.define("generator_state(Generator generator) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
 _library.define("set_generator_state(Tensor state, Generator generator) -> ()")

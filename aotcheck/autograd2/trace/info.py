@@ -12,8 +12,6 @@ import torch
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS
 
-__all__ = ["Kind", "OpInfo", "info_of"]
-
 aten = torch.ops.aten
 
 

@@ -21,8 +21,6 @@ from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Replica, make_replica
 from aotcheck.autograd2.trace.view import StorageState
 
-__all__ = ["TracedInput", "make_inputs", "meta_of", "related"]
-
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 

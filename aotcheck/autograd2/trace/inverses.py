@@ -10,8 +10,6 @@ from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.trace.flat import scatter
 from aotcheck.autograd2.trace.view import RESHAPES, WINDOW, View
 
-__all__ = ["inverse"]
-
 aten = torch.ops.aten
 
 

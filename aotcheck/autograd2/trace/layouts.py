@@ -20,8 +20,6 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 
-__all__ = ["SIZED", "UNSURE", "as_eager", "without_meta_kernel"]
-
 aten = torch.ops.aten
 _UPSAMPLED = ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d", "nearest1d", "nearest3d")
 SIZED = {getattr(aten, f"upsample_{kind}_backward").default for kind in _UPSAMPLED}

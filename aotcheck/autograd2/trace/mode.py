@@ -15,8 +15,6 @@ from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
 from aotcheck.autograd2.trace.replica import ASKED, Replica
 
-__all__ = ["Tracer"]
-
 aten = torch.ops.aten
 
 

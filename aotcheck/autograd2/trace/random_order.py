@@ -17,8 +17,6 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["in_memory_order"]
-
 _MOST_BYTES = 1 << 24
 _NUMBERS = 1 << 14
 _answers: dict[Any, bool | None] = {}

@@ -24,8 +24,6 @@ from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
 from aotcheck.autograd2.trace.where import user_line
 
-__all__ = ["Recorder", "check_bounds"]
-
 aten = torch.ops.aten
 _PLAIN = frozenset(
     {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}

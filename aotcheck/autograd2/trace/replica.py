@@ -28,9 +28,6 @@ from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-__all__ = ["ASKED", "Needs", "Replica", "TensorState", "ViewStep", "disarm", "make_replica", "rearm", "state_of"]
-
-
 ASKED: dict[Any, Callable[[Tensor], Any]] = {
     _torch.PRIM_DEVICE: lambda t: t.device,
     torch.ops.aten.size.default: lambda t: [int(n) for n in t.shape],

@@ -21,8 +21,6 @@ from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Needs
 
-__all__ = ["Traced", "UserError", "trace"]
-
 
 class UserError(Exception):
     """The function itself raised: running the original on the real inputs shows it.

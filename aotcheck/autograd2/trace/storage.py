@@ -19,8 +19,6 @@ from aotcheck.autograd2.trace.inverses import inverse
 from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import WINDOW, StorageState, View
 
-__all__ = ["StorageTable"]
-
 
 class StorageTable:
     """Storages by their address, the only names that they have; each state keeps its storage alive.

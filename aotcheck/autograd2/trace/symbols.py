@@ -21,8 +21,6 @@ from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.number import Dynamic, Of, Read, lines_of
 from aotcheck.autograd2.ir.size import Size, term, text
 
-__all__ = ["Symbols"]
-
 _LARGEST = 1 << 62
 
 

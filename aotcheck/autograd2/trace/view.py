@@ -21,8 +21,6 @@ from aotcheck.autograd2.ir.graph import NO_KWARGS, Node
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import Size, same
 
-__all__ = ["INVERTIBLE", "RESHAPES", "UNSAFE_SPLITS", "WINDOW", "StorageState", "View", "part_of"]
-
 aten = torch.ops.aten
 
 RESHAPES = frozenset(

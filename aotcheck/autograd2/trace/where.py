@@ -7,8 +7,6 @@ from types import FrameType
 
 from aotcheck.autograd2.ir.graph import Where
 
-__all__ = ["raised_by_user", "user_line"]
-
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd2", "aotcheck._torch2")
 _lines: dict[tuple[str, int], Where] = {}
 
