@@ -134,7 +134,7 @@ class Alias:
     """What a chain of views makes of another tensor.
 
     Args:
-        base: what it is made of, by position among ``Signature.made``, or an input.
+        base: what it is made of: an input, a result of the graph, or a tensor of ``Signature.made``.
         steps: the ops, the first one first.
         geometry: in place of steps, where it lies on the base's storage; such an alias has no history.
         shift: the offset that the base has in ``geometry``'s count; None if that counts from the storage's beginning.
@@ -265,6 +265,7 @@ class MetadataMutation:
         detached: whether it lost its history.
         nbytes: the new size of its storage, or None.
         by_data: whether ``.data`` was assigned rather than ``set_`` called.
+        shift: as of ``Alias``.
     """
 
     input: int

@@ -7,7 +7,7 @@ be asked for. So the graph is *cut* where such a tensor is met: what is computed
 
 Each node has as its label the cuts from which a backward comes by it. An edge never leads to a smaller label, so groups
 of one label do not hang on each other in a circle. Results whose graphs share a node of one label are one component.
-So are results apart that lead to different graphs of the caller's.
+Results that lead to different graphs of the caller's are in different components.
 Where an edge leads from one component into another past all cuts, a tensor without memory stands for what lies between:
 the cells of an LSTM's ``h`` and ``c`` share a node, and ``h`` leads to ``c``.
 """

@@ -49,7 +49,7 @@ class Recorder:
         in_backward: whether a backward is recorded.
         backward_inside: whether the function ran a backward of its own.
         sparse: nodes that give sparse gradients.
-        state: global state at the call.
+        ambient: global state at the call.
     """
 
     def __init__(self, needs: Needs) -> None:

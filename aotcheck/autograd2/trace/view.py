@@ -2,7 +2,7 @@
 
 Note [Values by storage and geometry]
 A tensor object says little: autograd unpacks saved tensors to other objects on the same memory, and ``.data =`` swaps
-what an object refers to. What does not lie is the storage, and where in it a tensor lies. So each storage has a
+what an object refers to. Only the storage, and a tensor's place in it, can be relied on. So each storage has a
 version, and one ``View`` per geometry met: from which other view which op made it, the value last read through it, and
 the version that value belongs to. To read a view whose value is old is to repeat its op on its parent's value. A write
 makes a new version and is noted; only when another view is read is it carried to the root, by the inverse of each op on
