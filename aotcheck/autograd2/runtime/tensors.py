@@ -29,8 +29,11 @@ def as_base(t: Tensor) -> Tensor:
 def restrided(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     """``t`` with these strides."""
     own = t.stride()
-    if own == stride or all(n == 1 or a == b for n, a, b in zip(t.shape, own, stride, strict=True)):
+    if own == stride:
         return t
+    if t.numel() == 0 or all(n == 1 or a == b for n, a, b in zip(t.shape, own, stride, strict=True)):
+        with torch.inference_mode(t.is_inference()):
+            return _placed(t, t.dtype, t.storage_offset(), t.shape, stride)
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
 
 

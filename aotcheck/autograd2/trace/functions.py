@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,8 +30,16 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
 
+def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """On the CPU a kernel without indices gives rows, where none are needed; it calls no op that the trace sees."""
+    found: Tensor = func(input, *args, **kwargs)
+    without = input.device.type == "cpu" and not (input.requires_grad and torch.is_grad_enabled())
+    return found.contiguous() if without else found
+
+
 _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
 _OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
+_OTHERWISE |= {x: functools.partial(_max_pool1d, x) for x in (torch.max_pool1d, torch.nn.functional.max_pool1d)}
 
 
 class WithoutLooking(torch.overrides.TorchFunctionMode):

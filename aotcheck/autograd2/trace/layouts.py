@@ -2,7 +2,8 @@
 
 How a result lies decides values where random numbers fill it, where the program asks ``is_contiguous``, and where
 ``reshape`` copies. So an op of ``UNSURE`` is run for real where an operand does not lie in rows; what it gave is
-remembered by how its operands lie. Only ops of torch's are asked, never a custom op.
+remembered by how its operands lie. So is any op of torch's of which a small operand has a dimension of one element
+or none with a stride that rows would not have. A custom op is never asked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
+from aotcheck.autograd2.ir.meta import geometry_of, row_major
 from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
@@ -44,21 +45,30 @@ UNSURE = SIZED | frozenset(
     }
 )
 _MOST_BYTES = 1 << 30
+_MOST_ODD = 1 << 16
+_UNASKED = ("device", "generator")
 _known: dict[Any, Any] = {}
 
 
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
-    operands = [geometry_of(a) for a in args if type(a) is Replica]
-    if all(g.stride == row_major(g.shape, g.dtype).stride for g in operands):  # of dimensions of size 1 too
+    lies = [(g, row_major(g.shape, g.dtype).stride) for g in map(_in_numbers, _replicas(args))]
+    if all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
         return out
-    known = [_in_numbers(a) for a in args]
-    key = (func, tuple(g if type(g) is Geometry else repr(g) for g in known), repr(sorted(kwargs)))
+    count = sum(g.numel * g.dtype.itemsize for g, _ in lies)
+    odd = any(n < 2 and s != r for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))
+    if func not in UNSURE and not (odd and count <= _MOST_ODD):
+        return out
+    devices = [state_of(t).device for t in _replicas(args)]
+    key = (func, repr([_in_numbers(a) for a in (*args, *kwargs.values())]), repr(sorted(kwargs)), *devices)
     strides = _known.get(key)
     if strides is None:
-        if sum(g.numel * g.dtype.itemsize for g in known if type(g) is Geometry) > _MOST_BYTES:
+        if count > _MOST_BYTES:
             refuse(Event.LAYOUT, f"{func} is too large to be tried")
-        given = _real(func, args, kwargs, torch.ones)
+        try:
+            given = _real(func, args, {k: a for k, a in kwargs.items() if k not in _UNASKED}, torch.ones)
+        except (RuntimeError, IndexError):  # as where an index is out of range
+            return out
         given = given if isinstance(given, (list, tuple)) else (given,)
         strides = _known[key] = [g.stride() if isinstance(g, Tensor) else None for g in given]
     several = isinstance(out, (list, tuple))

@@ -105,8 +105,6 @@ class Recorder:
         if func is _ZEROS:
             func, info = aten.zeros.default, info_of(aten.zeros.default)
         out = self.measured(func, info, args, here)
-        if func in UNSURE:
-            out = as_eager(func, args, kwargs, out)
         if func is aten.diagonal.default and self.symbols is not None and 0 in out.shape:
             _torch.set_geometry(out, _torch.storage_of(out), args[0].storage_offset(), out.shape, out.stride())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
@@ -126,17 +124,18 @@ class Recorder:
         return self.results(out, node, device)
 
     def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What the op's meta kernel gives, or what it gave for operands that lie so."""
+        """What the op's meta kernel gives, laid out as eager does, or what it gave for operands that lie so."""
         if info.may_alias or self.symbols is not None or func.namespace != "aten":
-            return self.run(func, args, kwargs)
+            out = self.run(func, args, kwargs)
+            return as_eager(func, args, kwargs, out) if func in UNSURE else out
         named = tuple((k, _measure(v)) for k, v in kwargs.items())
         key = (func, torch.get_default_dtype(), tuple(map(_measure, args)), named)
         try:
             known = _known.get(key)
         except TypeError:  # something among the arguments has no hash
-            return self.run(func, args, kwargs)
+            return as_eager(func, args, kwargs, self.run(func, args, kwargs))
         if known is None:
-            out = self.run(func, args, kwargs)
+            out = as_eager(func, args, kwargs, self.run(func, args, kwargs))
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             several = type(out) in (list, tuple)
