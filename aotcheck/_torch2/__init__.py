@@ -101,9 +101,6 @@ def set_global_state(state: tuple[Any, ...]) -> None:
         torch.set_autocast_dtype(kind, dtype)
 
 
-_function_modes = torch.overrides._get_current_function_mode_stack
-
-
 def saves_by_hooks() -> bool:
     """Whether what autograd saves now goes through hooks."""
     return _C._autograd._top_saved_tensors_default_hooks(True) is not None
@@ -282,10 +279,15 @@ def view_function(t: Tensor) -> Callable[[Tensor], Tensor]:
     return t._view_func_unsafe
 
 
+def sequence_of(node: Any) -> int:
+    """The number of a node: of those that are ready, the engine runs the one made last."""
+    return int(node._sequence_nr())
+
+
 def running_sequence_number() -> int | None:
     """The number of the node whose backward runs on this thread, if one does."""
     node = _running_node()
-    return None if node is None else int(node._sequence_nr())
+    return None if node is None else sequence_of(node)
 
 
 def accumulator_of(t: Tensor) -> Any:

@@ -17,7 +17,7 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
-from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, Signature
+from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, Signature
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
 from aotcheck.autograd2.joint.memory import InputAfter, check_counters, inputs_after
 from aotcheck.autograd2.joint.regions import Held, Region, regions
@@ -128,14 +128,14 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
         with traced.tracer.asking():
             analysis = analyze(traced)
             recorded = tuple(traced.tracer.graph.nodes)
-            groups = regions(traced, analysis)
+            groups, order = regions(traced, analysis)
             if any(_torch.gradient_of(t) is x for region in groups for t in region.dropped for x in analysis.tensors):
                 refuse(Event.LEAF, "the gradient of a leaf made inside is returned, and grows with the next backward")
             after = inputs_after(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
             part = _partition(traced, analysis, backwards, compilers, after)
-            made = _emit(traced, analysis, groups, part, compilers, after)
+            made = _emit(traced, analysis, groups, order, part, compilers, after)
             taken = taken_symbols(part.forward)
             if once := unused(recorded, part, taken):
                 run_once(made.call, [*part.forward.inputs, *taken], once, traced.tracer.draws.drawn_from())
@@ -165,6 +165,7 @@ def _emit(
     traced: Traced,
     analysis: Analysis,
     groups: Sequence[Region],
+    order: Sequence[int | End],
     part: Partition,
     compilers: Compilers,
     after: Sequence[InputAfter],
@@ -210,7 +211,7 @@ def _emit(
     results = {n: k for k, n in enumerate(part.forward.results) if signature.results[k].stride is not None}
     shared = {j: results[n] for j, n in enumerate(part.forward.saved) if n in results}
     needed = [x for node in part.forward.after for x in after if x.node is node]
-    call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared)
+    call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared, order)
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
     sources = [(bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs]

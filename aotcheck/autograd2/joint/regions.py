@@ -197,8 +197,8 @@ class _Graph:
         return None, None
 
 
-def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
-    """The results with a history, in components; what one ends at comes before it."""
+def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tuple[int | End, ...]]:
+    """The results with a history, in components; and these, by position, and views in the order of eager's nodes."""
     graph = _Graph(traced, analysis)
     owner: dict[Any, Any] = {}
 
@@ -227,11 +227,8 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
     for n in graph.order:
         if n in owner:
             groups.setdefault(find(n), []).append(n)
-    first = dict.fromkeys(graph.order, len(graph.roots))
-    for (n, _), k in graph.roots.items():
-        first[n] = min(k, first[n])
-    ordered = sorted(groups.items(), key=lambda g: (-graph.labels[g[0]].bit_count(), min(first[n] for n in g[1])))
-    place = {n: k for k, (_, nodes) in enumerate(ordered) for n in nodes}
+    ordered = list(groups.values())
+    place = {n: k for k, nodes in enumerate(ordered) for n in nodes}
     starts: list[list[Edge]] = [[] for _ in ordered]
     for e in sorted(graph.roots, key=graph.roots.__getitem__):
         starts[place[e[0]]].append(e)
@@ -240,12 +237,17 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[Region, ...]:
         if e not in graph.roots:
             stands[e] = Inner(place[e[0]], len(starts[place[e[0]]]))
             starts[place[e[0]]].append(e)
-    return tuple(_region(graph, starts[k], nodes, stands, place) for k, (_, nodes) in enumerate(ordered))
+    found = tuple(_region(graph, starts[k], nodes, stands) for k, nodes in enumerate(ordered))
+    order: dict[int | End, int] = {
+        end: _torch.sequence_of(n) for (n, _), end in graph.visible.items() if not isinstance(end, Fresh)
+    }
+    for k, nodes in enumerate(ordered):
+        leaving = [n for n in nodes if any(graph.end(e)[1] is not None for e in _edges(n))]
+        order[k] = max(map(_torch.sequence_of, leaving or nodes))
+    return found, tuple(x for x in sorted(order, key=order.__getitem__) if order[x] < traced.number)
 
 
-def _region(
-    graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping[Edge, Inner], place: Mapping[Any, int]
-) -> Region:
+def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping[Edge, Inner]) -> Region:
     own = frozenset(nodes)
     ends: dict[End, Edge | Tensor] = {}
     dropped: dict[Tensor, None] = {}

@@ -30,6 +30,7 @@ from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import (
     After,
     Alias,
+    End,
     Fresh,
     Given,
     GraphResult,
@@ -83,6 +84,7 @@ def emit(
     symbolic: Symbolic,
     after: Sequence[InputAfter] = (),
     shared: Mapping[int, int] = NOTHING,
+    order: Sequence[int | End] = (),
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -94,6 +96,7 @@ def emit(
         symbolic: where the values of symbols come from.
         after: inputs whose memory is saved as the call leaves it, beside what the graph saves.
         shared: of what the graph saves, what is a result too, which may be given other strides; both by position.
+        order: attachments, by position, and views, in the order in which gradients of what they share are summed.
     """
     s = Source()
     s.names |= {
@@ -161,8 +164,7 @@ def emit(
     for j, k in shared.items() if attachments else ():
         s.add(f"saved[{j}] = r{k}")
     by_geometry = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
-    order = _Order(s, signature, modes, attachments, by_geometry, after, flats.keys())
-    order.all()
+    _Order(s, signature, modes, attachments, by_geometry, after, flats.keys()).all(() if effects.moved else order)
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     if signature.shared:
         s.add("looked = [*looked]")
@@ -241,10 +243,15 @@ class _Order:
     entries: dict[int, str] = field(default_factory=dict, init=False)
     """What stands for inputs as they were before they were written."""
 
-    def all(self) -> None:
-        """Everything."""
+    def all(self, order: Sequence[int | End]) -> None:
+        """Everything; what is in ``order`` first."""
         effects, modes = self.signature.effects, self.modes
         self.early()
+        for x in order:
+            if isinstance(x, int):
+                self.attach(self.attachments[x])
+            else:
+                self.renew(x)
         for attachment in self.attachments:
             self.attach(attachment)
         self.storages()
@@ -275,17 +282,12 @@ class _Order:
         self.done.add(component)
         for end in component.inputs:
             match end:
-                case After(k):
-                    self.write_all(k)
-                case Made(k):
-                    self.make(k)
-                    self.settle(self.signature.made[k])
+                case After() | Made():
+                    self.renew(end)
                 case Inner(k, _):
                     self.attach(self.attachments[k])
                 case Fresh(k):
-                    for other in self.attachments:
-                        if k in other.component.results:
-                            self.attach(other)
+                    self.attach_result(k)
         results = [f"r{k}" for k in component.results]
         number, given = self.attachments.index(attachment), list(results)
         for place in range(len(results), len(component.tangents)):
@@ -294,6 +296,9 @@ class _Order:
             given.append(self._stand_in(g, device))
         self.attached.add(component)
         ends = [self.entries.get(e.input, name_of(e)) if isinstance(e, Given) else name_of(e) for e in component.inputs]
+        for w in effects.written:
+            if w.result in component.results and w.kind is Mutation.DIFFERENTIABLE:
+                self.enter(w)
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
         mode, runner = _mode((True, False), self.modes), self.s.bind("runner", attachment.runner)
         dirty = f", ({''.join(f'r{k}, ' for k in attachment.dirty)})" if attachment.dirty else ""
@@ -303,6 +308,22 @@ class _Order:
             self.s.add(f"{results[0]}.grad_fn.refilled = ({''.join(f'a{k}, ' for k in freed)})")
         if attachment.watched:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
+
+    def enter(self, w: Written) -> None:
+        """What stands for inputs before a write: eager's backward comes by what wrote them first."""
+        waiting = [a.component for a in self.attachments if a.component not in self.attached]
+        for k in w.beside:
+            if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
+                self.entries[k], meta = f"e{k}", self.signature.inputs[k].meta
+                runner, given = self.s.bind("passing", PASSING), self._stand_in(meta.geometry, meta.device)
+                mode = _mode((True, False), self.modes)
+                self.s.add(f"{mode}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)")
+
+    def attach_result(self, k: int) -> None:
+        """A result of the graph gets its history, if it has one."""
+        for attachment in self.attachments:
+            if k in attachment.component.results:
+                self.attach(attachment)
 
     def early(self) -> None:
         """Views that are made before their base is written."""
@@ -320,15 +341,21 @@ class _Order:
                 self.done.add(("made", k))
                 _make(self.s, how, k, self.modes)
 
-    def settle(self, how: How) -> None:
-        """What was made early gets its history with its base."""
-        match how:
-            case Alias(base=Fresh(j), early=True):
-                for other in self.attachments:
-                    if j in other.component.results:
-                        self.attach(other)
-            case Alias(base=Given(j), early=True):
-                self.write_all(j)
+    def renew(self, end: End) -> None:
+        """A view gets its history, also one to which autograd gives it again after a write, once it is asked."""
+        match end:
+            case After(k):
+                self.write_all(k)
+            case Made(k):
+                self.make(k)
+                match self.signature.made[k]:
+                    case Alias(base=Fresh(j), early=True):
+                        self.attach_result(j)
+                    case Alias(base=Given(j), early=True):
+                        self.write_all(j)
+                    case _:
+                        return
+        self.s.add(f"{name_of(end)}.grad_fn")
 
     def keep(self) -> None:
         """Memory is saved as the call leaves it, once that is written."""
@@ -378,17 +405,7 @@ class _Order:
         if w in self.done:
             return
         self.done.add(w)
-        for attachment in self.attachments:
-            if w.result in attachment.component.results:
-                self.attach(attachment)
-        waiting = [a.component for a in self.attachments if a.component not in self.attached]
-        for k in w.beside if w.kind is Mutation.DIFFERENTIABLE else ():
-            if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
-                self.entries[k], meta = f"e{k}", self.signature.inputs[k].meta
-                runner, given = self.s.bind("passing", PASSING), self._stand_in(meta.geometry, meta.device)
-                self.s.add(
-                    f"{_mode((True, False), self.modes)}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)"
-                )
+        self.attach_result(w.result)
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
             self.s.add(f"with no_grad(): a{w.input}.copy_(r{w.result})")  # whose own backward adds zeros to infinities
@@ -410,6 +427,8 @@ class _Order:
         match alias:
             case Alias(base=Made(index)):
                 self.make(index)
+            case Fresh(index) | Alias(base=Fresh(index)):
+                self.attach_result(index)
             case Alias(base=Given(index)):
                 self.write_all(index)
         _make(self.s, how, k, self.modes)

@@ -54,6 +54,7 @@ class Traced:
     modes: tuple[bool, bool, bool]
 
     def __post_init__(self) -> None:
+        self.number = _torch.sequence_number()  # what has a history by now has a smaller one
         self.position: dict[Tensor, int] = {i.replica: k for k, i in enumerate(self.inputs)}
 
     def release(self) -> None:
