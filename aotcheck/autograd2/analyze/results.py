@@ -129,6 +129,8 @@ class Results:
             if _requires_after(root, chain) != needs:
                 refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
             return made
+        if needs and len(chain) > 1 and not (state.version or lost):  # a view between may be used besides
+            return Alias(self._made(chain[-1].source), _steps(chain[-1:]))
         return self._plain(t, needs, state, chain, root)
 
     def _plain(self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor) -> Fresh | Alias:
@@ -196,6 +198,8 @@ class Results:
         if _requires_after(root, chain) != needs and not is_lost(t):
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
         if self.of_graph[index].tensor is not None and not self.of_graph[index].look.leaf and _is_early(t, chain):
+            if any(s.how.index is not None for s in chain):  # it has an error for its grad_fn, which names one
+                refuse(Event.HISTORY, "one of several views of what was written since")
             return Alias(Fresh(index), _steps(chain), early=True)
         return Alias(self._made(root) if root in self._position else Fresh(index), _steps(chain))
 
@@ -229,13 +233,15 @@ class Results:
         return k is not None and self.traced.inputs[k].version == _torch.version_of(t)
 
     def _only_detached(self, tensors: Sequence[Tensor]) -> frozenset[StorageState]:
-        """Own storages of which all these tensors come after a detach: autograd need not know the base."""
-        detached: dict[StorageState, bool] = {}
+        """Own storages of which these tensors come after one ``detach``: autograd need not know the base."""
+        detached: dict[StorageState, set[Tensor | None]] = {}
         for t in tensors:
             if type(t) is Replica and not (state := self.traced.tracer.table.storage_state(t)).is_input:
                 chain, _ = self._chain(t)
-                detached[state] = detached.get(state, True) and any(s.op in _DETACHES for s in chain)
-        return frozenset(state for state, every in detached.items() if every)
+                _, root = self._chain(t, stop_at_detach=True)
+                alone = any(s.op in _DETACHES for s in chain) and not state_of(root).own_counter
+                detached.setdefault(state, set()).add(root if alone else None)
+        return frozenset(state for state, roots in detached.items() if len(roots) == 1 and None not in roots)
 
     def anchor(self, state: StorageState) -> Given | Fresh:
         """A tensor that lies on a storage, whatever its geometry."""
