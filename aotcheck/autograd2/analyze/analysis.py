@@ -13,6 +13,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.effects import data_mutations, early_moves, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
 from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Assign, Effects, Given, GradOf, Made, Signature
 from aotcheck.autograd2.ir.structure import Structure, take_apart
 from aotcheck.autograd2.ir.tables import GONE
@@ -49,6 +50,8 @@ def analyze(traced: Traced) -> Analysis:
     output = apart(traced.result)
     assigned = [Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
     gradients = _gradients(traced, apart, tensors) if traced.tracer.needs.gradients else ()
+    if any(t.retains_grad for t in (*traced.position, *tensors)):
+        refuse(Event.HOOK, "retain_grad")
     results.make_all(tensors)
     moved = metadata_mutations(traced, results)
     shared.looked = Bound().container  # ``apart`` is a cycle, and would keep what the call brought
@@ -111,7 +114,7 @@ def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple
                 refuse(Event.LEAF, f"{i.input.descriptor} gets a gradient and then another shape")
             found.append((Given(k), apart(now)))
     for k, t in enumerate(tensors):  # which grow
-        gradient = _torch.gradient_of(t) if t.is_leaf and traced.input_of(t) is None else None
+        gradient = _torch.gradient_of(t) if is_leaf(t) and traced.input_of(t) is None else None
         if gradient is not None and any(gradient is x for x in tensors):
             refuse(Event.LEAF, "a leaf made inside is returned, and its gradient too")
         if gradient is not None:

@@ -116,8 +116,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         now, geometry = traced.tracer.table.storage_state(t), geometry_of(t)
         lost = i.node is None and is_lost(i.replica)  # as its version was counted up
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
-        other_geometry |= lost and not i.state.version
         needs = meta.requires_grad if lost else requires_grad(t)
+        other_geometry |= (lost and not i.state.version) or (state_of(t).moved and not needs)
         if i.node is None and has_new_history(i):
             of = traced.input_of(_torch.base_of(t))
             if state_of(t).set or of is None or not has_new_history(traced.inputs[of]):

@@ -139,7 +139,7 @@ class Results:
             refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
         given = self.traced.input_of(root)
         if given is not None:
-            if _requires_after(root, chain) != needs and not is_lost(t):
+            if not is_lost(t) and _requires_after(root, chain) != needs:
                 refuse(Event.HISTORY, "a view of an argument that was detached or written since")
             ends = [s.geometry if s.how.index is None else s.source_geometry for s in chain if state.resized]
             if any(g.is_beyond(state.nbytes) for g in (geometry_of(t), *ends)):
@@ -169,14 +169,15 @@ class Results:
         known = self._roots.get(state)
         if known is None:
             look = GraphResult(
-                geometry_of(root).stride if state.version else None,
+                geometry_of(root).stride if state.version or geometry_of(root).dense_order is None else None,
                 root.is_inference(),
                 _is_new_leaf(root),
                 state_of(root).is_parameter,
             )
             g, differentiable = geometry_of(root), look.leaf or (requires_grad(root) and not root.is_leaf)
-            fills = not (state_of(root).moved or state.resized) or same(g.end * g.dtype.itemsize, state.nbytes)
-            lies_apart = not same(g.offset, 0) or not fills or g.conj or g.neg
+            fills = g.dense_order is not None and same(g.end * g.dtype.itemsize, state.nbytes)
+            moved = state_of(root).moved or state.resized
+            lies_apart = not same(g.offset, 0) or (moved and not fills) or g.conj or g.neg
             if lies_apart and differentiable:
                 refuse(Event.HISTORY, "a tensor that is no view any more, and lies in the storage of one")
             if not lies_apart:
@@ -195,7 +196,7 @@ class Results:
             return Alias(Fresh(index), geometry=geometry_of(t), shift=shift, inference=t.is_inference())
         if not chain:
             return Fresh(index)
-        if _requires_after(root, chain) != needs and not is_lost(t):
+        if not is_lost(t) and _requires_after(root, chain) != needs:
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
         if self.of_graph[index].tensor is not None and not self.of_graph[index].look.leaf and _is_early(t, chain):
             if any(s.how.index is not None for s in chain):  # it has an error for its grad_fn, which names one
@@ -210,12 +211,10 @@ class Results:
         while True:
             state = state_of(t)
             step = state.step
-            if step is None or (steps and _is_new_leaf(t)) or state.moved or geometry_of(t) != spelled(step.geometry):
-                break
-            if steps and self._is_as_given(t):
+            if step is None or state.moved or (steps and (state.is_input or _is_new_leaf(t))):
                 break
             source = step.source
-            same = _torch.address_of(source) == _torch.address_of(t)
+            same = _torch.address_of(source) == _torch.address_of(t) and geometry_of(t) == spelled(step.geometry)
             if not same or geometry_of(source) != spelled(step.source_geometry):
                 break
             if step.op in UNSAFE_SPLITS and _torch.version_of(t) > 0:
@@ -226,11 +225,6 @@ class Results:
             steps.insert(0, step)
             t = source
         return steps, t
-
-    def _is_as_given(self, t: Tensor) -> bool:
-        """Whether it is an input whose memory was not written: its history is what it was."""
-        k = self.traced.input_of(t)
-        return k is not None and self.traced.inputs[k].version == _torch.version_of(t)
 
     def _only_detached(self, tensors: Sequence[Tensor]) -> frozenset[StorageState]:
         """Own storages of which these tensors come after one ``detach``: autograd need not know the base."""

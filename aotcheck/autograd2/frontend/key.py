@@ -30,7 +30,7 @@ def key_of(bound: Bound, gradients: bool) -> Key:
             numbers.append(None)
             continue
         marks = t.requires_grad, is_leaf(t), t.is_conj(), t.is_neg(), t.is_inference()
-        parts.append((type(t), t.dim(), t.dtype, t.device, *marks))
+        parts.append((type(t), t.dim(), t.dtype, t.device, gradients and _torch.has_hooks(t), *marks))
         storage = t.untyped_storage()
         first, base = storages.setdefault(_torch.storage_address(storage), k), _torch.base_of(t)
         unknown = None if base is None or base in known or base.is_nested else geometry_of(base)

@@ -278,6 +278,7 @@ class _Order:
             reshaped = m.input in effects.early and m.nbytes is None and m not in self.done
             if reshaped and Given(m.input) in component.inputs:
                 self.done.add(m)
+                self.write_all(m.input)
                 _move(self.s, m, self.signature, self.modes)
         self.done.add(component)
         for end in component.inputs:

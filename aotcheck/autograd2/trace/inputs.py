@@ -248,6 +248,8 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     if replica.requires_grad:
         edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
     replica.aot.is_input = True
+    if replica.requires_grad and replica.is_leaf and _torch.has_hooks(t):
+        Tensor.register_hook(replica, lambda _: None if tracer.in_backward else refuse(Event.CALLERS, "a hook"))
     state = tracer.table.storage_state(replica)
     meta = meta_of(t)._replace(geometry=geometry_of(replica))
     return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)

@@ -34,8 +34,11 @@ def inverse(graph: Graph, view: View, value: Node, before: Callable[[], Node]) -
     if op is aten._neg_view.default:
         return graph.like(value, aten.neg.default, value)
     if op is aten.view_as_real.default:
-        copy = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
-        return graph.like(value, aten.view_as_complex.default, copy)
+        order = parent.geometry.dense_order or range(len(parent.geometry.shape))
+        value = graph.view(aten.permute.default, value, [*order, len(order)])
+        value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
+        value = graph.like(value, aten.view_as_complex.default, value)
+        return graph.view(aten.permute.default, value, [order.index(d) for d in range(len(order))])
     if op is aten.view_as_complex.default:
         return graph.like(value, aten.view_as_real.default, graph.like(value, aten.resolve_conj.default, value))
     old = before()

@@ -256,12 +256,6 @@ class Replica(Tensor):
     def grad(self) -> None:
         self.grad = None
 
-    def retain_grad(self) -> None:
-        """Refused of a tensor that is no leaf."""
-        if not self.is_leaf:
-            refuse(Event.HOOK, "retain_grad")
-        super().retain_grad()
-
 
 def _refused(event: Event, what: str) -> Any:
     def refused(*_: Any, **__: Any) -> NoReturn:

@@ -329,3 +329,85 @@ def test_memory_that_was_freed_grows_back_before_a_view_of_it_is_made() -> None:
         return (x,)
 
     agrees(function, freed)
+
+
+def _whole_of_what_moved() -> Any:
+    whole = torch.ones(3)
+    part = whole.detach()
+    part.as_strided_((2,), (2,)).zero_()
+    return part, whole
+
+
+def _transposed_and_written(x: Any) -> Any:
+    with torch.no_grad():
+        x.t_().zero_()
+    return x.clone()
+
+
+class _Viewed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (_whole_of_what_moved, lambda: ()),
+        (
+            lambda x: torch.select_scatter(x.zero_(), torch.ones(1, 2), 0, 0),
+            lambda: (torch.ones(10).as_strided((2, 1, 2), (8, 2, 1)),),
+        ),
+        (lambda x: (x.imag.zero_(), x.clone())[1], lambda: (torch.ones(2, 3, dtype=torch.complex64).t(),)),
+        (_transposed_and_written, lambda: (torch.ones(2, 3, requires_grad=True),)),
+        (lambda x, y: (x.t(), y.zero_())[0], lambda: (_Viewed.apply(y := torch.ones((), requires_grad=True) * 2), y)),
+        (
+            lambda x, y: (x.chunk(2)[0], (y * 2).sum().backward(), y.grad, y.detach().zero_())[0],
+            lambda: [x.requires_grad_() for x in torch.ones(5).split([4, 1])],
+        ),
+    ],
+    ids=["between elements", "gaps", "parts", "a leaf that moves", "a view of a Function's", "lost beside a gradient"],
+)
+def test_results_lie_and_are_known_to_autograd_as_in_eager(function: Any, inputs: Any) -> None:
+    agrees(function, inputs)
+
+
+class _SavesResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        y = x * 2
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * ctx.saved_tensors[0]
+
+
+def test_a_backward_that_leads_nowhere_raises_as_eagers_does() -> None:
+    with torch.no_grad():
+        x = torch.ones((), requires_grad=True).t()  # it requires grad, and has nowhere to send one
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        aot_function(lambda x: _SavesResult.apply(x).zero_())(x).backward()
+
+
+def test_gradients_that_the_caller_would_see_in_hooks_or_retained_are_refused() -> None:
+    def train(x: Any) -> Any:
+        (x * 2).sum().backward()
+
+    def retain(x: Any, y: Any) -> Any:
+        z = x * 2
+        z.backward(z.detach(), inputs=[z])
+        return (z.grad, z) if y else z.grad
+
+    x, compiled = torch.ones((), requires_grad=True), aot_function(train)
+    compiled(x)
+    x.register_hook(lambda g: g * 2)
+    for refused in (lambda: compiled(x), lambda: aot_function(retain)(x, True)):
+        with pytest.raises(UnsupportedError, match="hook"):
+            refused()
+    assert aot_function(retain)(x, False) == 2
