@@ -176,7 +176,8 @@ class Results:
             )
             g, differentiable = geometry_of(root), look.leaf or (requires_grad(root) and not root.is_leaf)
             fills = g.dense_order is not None and same(g.end * g.dtype.itemsize, state.nbytes)
-            moved = state_of(root).moved or state.resized
+            step = None if differentiable else state_of(root).step
+            moved = state_of(root).moved or state.resized or (step is not None and state_of(step.source).moved)
             lies_apart = not same(g.offset, 0) or (moved and not fills) or g.conj or g.neg
             if lies_apart and differentiable:
                 refuse(Event.HISTORY, "a tensor that is no view any more, and lies in the storage of one")

@@ -358,6 +358,7 @@ class _Viewed(torch.autograd.Function):
     ("function", "inputs"),
     [
         (_whole_of_what_moved, lambda: ()),
+        (lambda x: (part := (y := x * 2)[0], y.t_(), part.zero_())[0], lambda: (torch.ones(2, 2),)),
         (
             lambda x: torch.select_scatter(x.zero_(), torch.ones(1, 2), 0, 0),
             lambda: (torch.ones(10).as_strided((2, 1, 2), (8, 2, 1)),),
@@ -370,7 +371,15 @@ class _Viewed(torch.autograd.Function):
             lambda: [x.requires_grad_() for x in torch.ones(5).split([4, 1])],
         ),
     ],
-    ids=["between elements", "gaps", "parts", "a leaf that moves", "a view of a Function's", "lost beside a gradient"],
+    ids=[
+        "between elements",
+        "a part of what moved",
+        "gaps",
+        "parts",
+        "a leaf that moves",
+        "a view of a Function's",
+        "lost beside a gradient",
+    ],
 )
 def test_results_lie_and_are_known_to_autograd_as_in_eager(function: Any, inputs: Any) -> None:
     agrees(function, inputs)
