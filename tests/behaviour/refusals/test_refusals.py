@@ -93,7 +93,7 @@ def test_a_refusal_configured_to_run_eagerly_does_so_and_is_counted(refused):
 
 def test_a_function_stays_usable_after_a_refusal():
     def f(x, y):
-        return x.sum().item() if y is None else x * y
+        return bool(x.sum() > 0) if y is None else x * y
 
     compiled = aotcheck.aot_function(f)
     with pytest.raises(aotcheck.UnsupportedError):
