@@ -205,8 +205,11 @@ def hint_of(x: Any) -> Any:
 
 
 def _operations(expression: Any) -> int:
-    """How many operations on floats there are in an expression."""
-    if expression.is_Symbol or expression.is_integer or expression.is_number:
+    """How many operations on floats there are in an expression; those on ints that became floats are exact."""
+    exact = expression.is_Add and all(
+        x.func.__name__ == "ToFloat" or (x.is_number and float(x).is_integer()) for x in expression.args
+    )
+    if expression.is_Symbol or expression.is_integer or expression.is_number or exact:
         return 0
     own = 0 if expression.func.__name__ == "ToFloat" else max(1, len(expression.args) - 1)
     return own + sum(map(_operations, expression.args))

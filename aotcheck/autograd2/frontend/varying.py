@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound, Spot
@@ -49,7 +47,8 @@ class Met:
             found |= {Read(of, k, d) for of, d in differed if d < max(t.dim(), 1)}
             dynamic, static = _torch.marks_of(t)
             if every or dynamic:
-                found |= {Read(Of.SIZE, k, d) for d in (range(t.dim()) if every else dynamic)} | set(_products(k, t))
+                found |= {Read(Of.SIZE, k, d) for d in (range(t.dim()) if every else dynamic)}
+                found |= {Read(Of.STRIDE, k, d) for d in range(t.dim())} | {Read(Of.OFFSET, k), Read(Of.NBYTES, k)}
             found -= {Read(Of.SIZE, k, d) for d in static}
         self.spots |= {spot for spot, n in bound.numbers.items() if self.plain.setdefault(spot, n) != n}
         return frozenset(found | {Read(Of.PLAIN, k) for k, spot in enumerate(bound.numbers) if spot in self.spots})
@@ -58,16 +57,8 @@ class Met:
         before = self.tensors.get(name, now)
         self.tensors[name] = now
         differed = self.differed.setdefault(name, set())
-        if now != before and len(now[0]) == len(before[0]):
-            for of, numbers, others in ((Of.SIZE, now[0], before[0]), (Of.STRIDE, now[1], before[1])):
-                differed |= {(of, d) for d, (n, m) in enumerate(zip(numbers, others, strict=True)) if n != m}
-            differed |= {(of, 0) for of, i in ((Of.OFFSET, 2), (Of.NBYTES, 3)) if now[i] != before[i]}
+        if len(now[0]) == len(before[0]):
+            for of, numbers, others in zip((Of.SIZE, Of.STRIDE, Of.OFFSET, Of.NBYTES), now, before, strict=False):
+                pairs = zip(numbers, others, strict=True) if type(numbers) is tuple else ((numbers, others),)
+                differed |= {(of, d) for d, (n, m) in enumerate(pairs) if n != m}
         return differed
-
-
-def _products(k: int, t: Tensor) -> Iterator[Read]:
-    """Strides of a tensor, and the size of its storage, that are a size times another stride."""
-    products = {n * s for n, s in zip(t.shape, t.stride(), strict=True)}
-    yield from (Read(Of.STRIDE, k, d) for d, s in enumerate(t.stride()) if s in products)
-    if t.untyped_storage().nbytes() in {n * t.itemsize for n in (*products, t.numel())}:
-        yield Read(Of.NBYTES, k)

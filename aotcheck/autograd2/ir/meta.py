@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -91,6 +91,10 @@ class Geometry(NamedTuple):
         for n, s in zip(self.shape, self.stride, strict=True):
             reached = reached + (n - 1) * s
         return reached
+
+    def mapped(self, f: Callable[[Size], Size]) -> Geometry:
+        """One like it, whose terms are what ``f`` gives for its terms."""
+        return self._replace(offset=f(self.offset), shape=tuple(map(f, self.shape)), stride=tuple(map(f, self.stride)))
 
     def is_beyond(self, nbytes: Size) -> bool:
         """Whether it ends after so many bytes. False where nothing tells."""

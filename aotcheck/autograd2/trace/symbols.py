@@ -68,12 +68,9 @@ class Symbols:
         varying = {r.position for r in self.dynamic if r.of is not Of.PLAIN}
         if position < 0 or varying.isdisjoint(k for k, _ in members):
             if position >= 0:
-                self.checks += [
-                    f"t{position}.shape == {tuple(t.shape)}",
-                    f"t{position}.stride() == {t.stride()}",
-                    f"t{position}.storage_offset() == {t.storage_offset()}",
-                    f"t{position}.untyped_storage().nbytes() == {t.untyped_storage().nbytes()}",
-                ]
+                lies = {"shape": tuple(t.shape), "stride()": t.stride(), "storage_offset()": t.storage_offset()}
+                lies["untyped_storage().nbytes()"] = t.untyped_storage().nbytes()
+                self.checks += [f"t{position}.{asked} == {n}" for asked, n in lies.items()]
             return None
         shape = [self._number(Read(Of.SIZE, position, d), n) for d, n in enumerate(t.shape)]
         stride: list[Any] = [None] * t.dim()
@@ -134,8 +131,7 @@ class Symbols:
     def spelled(self, x: Any) -> Any:
         """A term, or a geometry, as it is spelled by now."""
         if isinstance(x, Geometry):
-            shape, stride = tuple(map(self.spelled, x.shape)), tuple(map(self.spelled, x.stride))
-            return x._replace(offset=self.spelled(x.offset), shape=shape, stride=stride)
+            return x.mapped(self.spelled)
         return x if type(x) is int else _torch.simplified(self.env, x)
 
     def holds(self, relation: Any) -> bool:

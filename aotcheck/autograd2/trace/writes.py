@@ -71,11 +71,10 @@ def _drawn(
     """Random numbers in the order in which eager hands them out; the operand lies as the written tensor does."""
     device = state_of(args[0]).device
     given = {k: v for k, v in kwargs.items() if k != "generator"}
-    in_memory = in_memory_order(func, info.functional, lies, device, args[1:], given)
-    order = lies.dense_order if in_memory else None
+    order = in_memory_order(func, info.functional, lies, device, (args[1:], given), tracer.symbols)
     if lies.is_contiguous and not tracer.table.storage_state(args[0]).version:
         operand = values[0]
-    elif order is not None or lies.is_contiguous:
+    elif order or lies.is_contiguous:
         shape = [lies.shape[d] for d in order or range(len(lies.shape))]
         operand = tracer.call(aten.empty.memory_format, (shape,), {"dtype": lies.dtype, "device": device})
     else:
@@ -85,7 +84,7 @@ def _drawn(
     node = tracer.drawn(info.functional, (operand, *values[1:]), named, kwargs.get("generator"), device)
     node.device = device
     has = row_major(lies.shape, lies.dtype)
-    if order is None:
+    if not order:
         return node, has
     back = [order.index(d) for d in range(len(order))]
     return tracer.graph.like(node, aten.permute.default, node, back), lies._replace(offset=0)

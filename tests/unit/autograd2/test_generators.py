@@ -57,3 +57,15 @@ def test_the_layout_of_a_convolution_decides_how_a_mask_is_drawn(case: str, dyna
     expected = f(x, weight)
     torch.manual_seed(0)
     assert torch.equal(aot_function(f, dynamic=dynamic)(x, weight), expected)
+
+
+@pytest.mark.parametrize("draw", [torch.nn.functional.dropout, lambda x: torch.empty_like(x).normal_()])
+def test_draws_into_tensors_in_other_orders_keep_their_symbols(draw) -> None:
+    compiled = aot_function(draw)
+    for n in (4, 3, 5, 6):
+        x, drawn = torch.ones(n, 3, 5).mT, []
+        for f in (draw, compiled):
+            torch.manual_seed(n)
+            drawn.append(f(x))
+        assert torch.equal(*drawn)
+    assert len(compiled.aotcheck.specializations()) == 2

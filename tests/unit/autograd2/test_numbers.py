@@ -76,6 +76,8 @@ NUMBERS = {
         lambda n: (torch.randn(n, 5, 2, requires_grad=True), *_gru(n, 3)),
     ),
     "stft": (lambda x: torch.stft(x, 4, return_complex=True), lambda n: (torch.randn(n, 16),)),
+    "a variance": (_gradient(torch.var), lambda n: (torch.randn(n, 3, requires_grad=True),)),
+    "a Kronecker product": (torch.kron, lambda n: (torch.randn(n, 2), torch.randn(2, 3))),
     "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
 }
 
