@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.effects import data_mutations, early_moves, metadata_mutations
+from aotcheck.autograd2.analyze.effects import data_mutations, late_moves, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.meta import is_leaf
@@ -59,7 +59,7 @@ def analyze(traced: Traced) -> Analysis:
         tuple(i.input for i in traced.inputs),
         tuple(results.made),
         output,
-        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode, early_moves(traced, moved, results.made)),
+        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode, late_moves(traced, moved, results.made)),
         tuple(r.look for r in results.of_graph),
         tuple(shared.built),
     )

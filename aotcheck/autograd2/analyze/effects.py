@@ -42,20 +42,20 @@ def has_new_history(i: TracedInput) -> bool:
     return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
 
 
-def early_moves(traced: Traced, moved: tuple[MetadataMutation, ...], made: list[How]) -> frozenset[int]:
-    """Leaves that get another shape, and of which autograd expects gradients in that; refused if it expects another."""
+def late_moves(traced: Traced, moved: tuple[MetadataMutation, ...], made: list[How]) -> frozenset[int]:
+    """Leaves that get another shape, and of which autograd expects gradients in the former; refused if in a third."""
     found, viewed = set(), {how.base for how in made if isinstance(how, Alias) and how.steps}
     for k, i in enumerate(traced.inputs):
         shape = tuple(i.replica.shape)
         if not (state_of(i.replica).moved and i.replica.requires_grad and is_leaf(i.replica)):
             continue
         expected = _torch.recorded_gradient(_torch.accumulator_of(i.replica), 0)[0]
-        if expected != shape and (expected != i.geometry.shape or Given(k) in viewed):
-            refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes")
-        if expected == shape != i.geometry.shape:
+        if expected != shape:
             found.add(k)
-            if any(m.base is not None for m in moved if m.input == k):
-                refuse(Event.STORAGE, f"{i.input.descriptor} gets another shape and then a gradient")
+            if expected != i.geometry.shape or Given(k) in viewed:
+                refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes")
+        elif shape != i.geometry.shape and any(m.base is not None for m in moved if m.input == k):
+            refuse(Event.STORAGE, f"{i.input.descriptor} gets another shape and then a gradient")
     return frozenset(found)
 
 
@@ -130,7 +130,6 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if other_storage or other_geometry:
             base = results.anchor(now) if other_storage else None
-            by_data = state_of(t).data_assigned
             if geometry.dtype != i.geometry.dtype or (geometry.conj, geometry.neg) != (i.geometry.conj, i.geometry.neg):
                 refuse(Event.STORAGE, f"{i.input.descriptor} gets another dtype")
             shift = results.of_graph[base.index].geometry.offset if isinstance(base, Fresh) else None
@@ -138,8 +137,11 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if beyond and (other_storage or geometry.is_beyond(_torch.storage_of(i.real).nbytes())):
                 refuse(Event.FREED, f"{i.input.descriptor} moves there")
             at = 0 if beyond else len(found)  # before its storage shrinks
-            found.insert(at, MetadataMutation(k, geometry, base, by_data=by_data, shift=shift))
-        if needs != meta.requires_grad and not (needs and t.grad_fn is not None):
+            found.insert(at, MetadataMutation(k, geometry, base, by_data=state_of(t).data_assigned, shift=shift))
+        elif i.node and not (i.state.version or state_of(t).was_a_view) and _torch.version_of(t) != i.version:
+            found.append(MetadataMutation(k, geometry))  # where it lies: counts a version, as for an alias that moved
+        by_base = i.node is None and not state_of(t).told  # views require grad as their base does
+        if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):
             detached = not needs and not meta.is_leaf
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")

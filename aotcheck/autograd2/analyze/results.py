@@ -88,11 +88,10 @@ class Results:
             self.made.append(self._how(tensors[len(self.made)], plain))
 
     def _made(self, t: Tensor) -> Made:
-        known = self._position.get(t)
-        if known is None:
-            known = self._position[t] = len(self.tensors)
+        if t not in self._position:
+            self._position[t] = len(self.tensors)
             self.tensors.append(t)
-        return Made(known)
+        return Made(self._position[t])
 
     def _how(self, t: Tensor, plain: frozenset[StorageState]) -> How:
         given = self.traced.input_of(t)
@@ -131,7 +130,10 @@ class Results:
             return made
         if needs and len(chain) > 1 and not (state.version or lost):  # a view between may be used besides
             return Alias(self._made(chain[-1].source), _steps(chain[-1:]))
-        return self._plain(t, needs, state, chain, root)
+        made = self._plain(t, needs, state, chain, root)
+        if isinstance(made, Alias) and made.geometry is not None and _torch.requires_grad(t):
+            refuse(Event.HISTORY, "a view made under no_grad of what moved and requires grad")
+        return made
 
     def _plain(self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor) -> Fresh | Alias:
         """How a tensor is made that is no leaf of the function's own."""
@@ -267,7 +269,7 @@ def is_lost(t: Tensor) -> bool:
 
 def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
     """Whether autograd knows that the base of ``t``, which lies where it did, was written since ``t`` was made."""
-    if not chain or state_of(chain[0].source).moved or any(s.op in _DETACHES for s in chain):
+    if not chain or state_of(chain[0].source).moved or any(s.op in (*_DETACHES, *UNSAFE_SPLITS) for s in chain):
         return False
     return chain[-1].version != _torch.version_of(t)
 

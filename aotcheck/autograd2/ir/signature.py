@@ -314,7 +314,7 @@ class Effects:
     Args:
         written: inputs whose data changes.
         moved: inputs whose geometry, storage or autograd state changes.
-        early: those that do before what is computed of them gets its history.
+        late: those that do after what is computed of them gets its history.
         assigned: places that every call sets.
         gradients: inputs, and leaves made inside, whose ``.grad`` is set, and to what.
         grad_mode: grad mode afterwards, if it is another.
@@ -325,7 +325,7 @@ class Effects:
     assigned: tuple[Assign, ...] = ()
     gradients: tuple[tuple[Given | Made, Structure], ...] = ()
     grad_mode: bool | None = None
-    early: frozenset[int] = frozenset()
+    late: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

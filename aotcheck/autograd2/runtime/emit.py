@@ -105,7 +105,7 @@ def emit(
         "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
-        "autocast_off": _torch.autocast_off,
+        "autocast_off": _torch.autocast_off, "increment_version": torch.autograd.graph.increment_version,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
     s.add("def call(inputs, looked, tables, n):", 0)
@@ -247,6 +247,13 @@ class _Order:
         """Everything; what is in ``order`` first."""
         effects, modes = self.signature.effects, self.modes
         self.early()
+        for m in effects.moved:  # versions are counted before tensors are saved with theirs
+            if m.geometry is not None and not (m.by_data and m.base) and m.input not in effects.late:
+                self.storages()
+                self.write_all(m.input)
+                if m not in self.done:
+                    self.done.add(m)
+                    _move(self.s, m, self.signature, modes)
         for x in order:
             if isinstance(x, int):
                 self.attach(self.attachments[x])
@@ -273,13 +280,6 @@ class _Order:
         if component in self.done:
             return
         self.keep()
-        effects = self.signature.effects
-        for m in effects.moved:
-            reshaped = m.input in effects.early and m.nbytes is None and m not in self.done
-            if reshaped and Given(m.input) in component.inputs:
-                self.done.add(m)
-                self.write_all(m.input)
-                _move(self.s, m, self.signature, self.modes)
         self.done.add(component)
         for end in component.inputs:
             match end:
@@ -297,7 +297,7 @@ class _Order:
             given.append(self._stand_in(g, device))
         self.attached.add(component)
         ends = [self.entries.get(e.input, name_of(e)) if isinstance(e, Given) else name_of(e) for e in component.inputs]
-        for w in effects.written:
+        for w in self.signature.effects.written:
             if w.result in component.results and w.kind is Mutation.DIFFERENTIABLE:
                 self.enter(w)
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
@@ -415,7 +415,6 @@ class _Order:
         else:
             self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.versions:
-            self.s.names["increment_version"] = torch.autograd.graph.increment_version
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
 
     def make(self, k: int) -> None:
@@ -452,7 +451,9 @@ def _move(s: Source, m: MetadataMutation, signature: Signature, modes: Modes) ->
         s.add(f"{name}.untyped_storage().resize_({text(m.nbytes)})")
     if m.geometry is not None:
         g = m.geometry
-        if m.base is None and not m.by_data:
+        if g == signature.inputs[m.input].meta.geometry and m.base is None:
+            line = f"increment_version(({name}, ))"
+        elif m.base is None and not m.by_data:
             line = f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})"
         else:
             base = name if m.base is None else name_of(m.base)

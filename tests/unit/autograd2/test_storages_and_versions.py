@@ -420,3 +420,54 @@ def test_gradients_that_the_caller_would_see_in_hooks_or_retained_are_refused() 
         with pytest.raises(UnsupportedError, match="hook"):
             refused()
     assert aot_function(retain)(x, False) == 2
+
+
+def _alias_reshaped(x: Any, w: Any) -> Any:
+    x.detach().t_()
+    return x * w
+
+
+@pytest.mark.parametrize("function", [lambda x, w: (x.t_() * w, w * 2), _alias_reshaped])
+@pytest.mark.parametrize("leaf", [False, True])
+def test_what_is_reshaped_and_then_saved_is_as_it_was_saved(function: Any, leaf: bool) -> None:
+    agrees(function, lambda: (torch.rand(3, 3).requires_grad_(leaf), torch.rand(3, 3, requires_grad=True)))
+
+
+def test_a_view_that_a_reshape_of_its_alias_made_old_has_no_history_that_eager_tells() -> None:
+    def function(x: Any) -> Any:
+        with torch.no_grad():
+            part = x[:1]
+        x.detach().unsqueeze_(0)
+        return part
+
+    agrees(function, lambda: (torch.ones(2, requires_grad=True) * 2,))
+
+
+def test_a_view_made_under_no_grad_of_what_was_given_other_data_is_refused() -> None:
+    def function(x: Any) -> Any:
+        with torch.no_grad():
+            part = x[1:]
+        x.data = torch.ones(1)
+        return part.view(2)
+
+    with pytest.raises(UnsupportedError, match="history not of a view"):
+        aot_function(function)(torch.ones(3, requires_grad=True))
+
+
+def test_a_part_of_an_unsafe_split_has_the_history_of_what_was_written_before() -> None:
+    def function(x: Any, y: Any) -> Any:
+        return x.gt_(y).unsafe_chunk(2)[0]
+
+    agrees(function, lambda: (torch.ones(0, 2), torch.ones(0, 2, requires_grad=True)))
+
+
+def test_a_view_requires_grad_as_its_base_does_that_was_told_to() -> None:
+    def function(x: Any, view: Any) -> Any:
+        x.requires_grad_()
+
+    x = torch.ones(2, 2)
+    view = x.t()
+    aot_function(function)(x, view)
+    assert view.requires_grad
+    x.detach_()
+    assert not view.requires_grad
