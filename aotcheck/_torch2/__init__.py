@@ -215,6 +215,8 @@ def set_geometry(t: Tensor, storage: torch.UntypedStorage, offset: Any, shape: A
     return t
 
 
+is_symbolic: Callable[[Tensor], bool] = vars(_C.TensorBase)["_has_symbolic_sizes_strides"].__get__
+"""Whether a size, a stride or the offset of a tensor is a SymInt."""
 data_of: Callable[[Tensor], Tensor] = _data.__get__
 """``t.data``: the same memory with a version counter of its own."""
 

@@ -123,8 +123,7 @@ def wants(nodes: Iterable[Any]) -> tuple[bool, ...]:
 def _comes_to(node: Any) -> bool:
     if type(node) is AccumulateGrad:
         return node.variable[...].grad_fn(_GRADIENT) is not None
-    comes: bool = _C._will_engine_execute_node(node)
-    return comes
+    return bool(_C._will_engine_execute_node(node))
 
 
 def unpack(node: Any, k: int) -> Tensor:

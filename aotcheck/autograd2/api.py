@@ -131,19 +131,20 @@ class Compiled:
             UserError: it raised an error of its own while it was traced.
         """
         bound = bound or self.bind(args, kwargs, self.gradients)
-        found = self._known(bound)
+        key = key_of(bound, self.gradients)
+        found = self._known(bound, key)
         if found is not None:
             return found, bound
         with compiling:
-            return self._compile(args, kwargs)
+            found = self._known(bound, key)  # another thread may have made it
+            return (found, bound) if found is not None else self._compile(args, kwargs, bound, key)
 
     def specializations(self) -> list[Specialization]:
         """All that are kept: those for fixed sizes, the oldest first, then those with symbols, the newest first."""
         return [*self.known.values(), *(s for kind in self.symbolic.values() for s in kind)]
 
-    def _known(self, bound: Bound) -> Specialization | None:
+    def _known(self, bound: Bound, key: Key) -> Specialization | None:
         """The specialization for a call, if there is one. Those with symbols come second, the newest first."""
-        key = key_of(bound, self.gradients)
         found = self.known.get(key)
         if found is None and (symbolic := self.symbolic.get(key[0])):
             tensors, numbers = [t for _, t in bound.tensors], key[1][1]
@@ -159,14 +160,11 @@ class Compiled:
             bound.add_gradients()
         return bound
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Bound]:
-        bound = self.bind(args, kwargs, self.gradients)
-        if (found := self._known(bound)) is not None:  # another thread made it
-            return found, bound
-        dynamic = self._dynamic(bound, key_of(bound, self.gradients))
-        made, needs = specialize(
-            self.fn, args, kwargs, lambda gradients: self.bind(args, kwargs, gradients), self.compilers, dynamic
-        )
+    def _compile(self, args: Any, kwargs: Any, bound: Bound, key: Key) -> tuple[Specialization, Bound]:
+        def binds(gradients: bool) -> Bound:
+            return bound if gradients is self.gradients else self.bind(args, kwargs, gradients)
+
+        made, needs = specialize(self.fn, args, kwargs, binds, self.compilers, self._dynamic(bound, key))
         count("compiled")
         self.made += 1
         if self.made == config().recompile_warning:
@@ -174,16 +172,16 @@ class Compiled:
             warnings.warn(
                 f"{name} was compiled {self.made} times, for calls that differ; see aotcheck.explain", stacklevel=5
             )
-        self.gradients = self.gradients or needs.gradients
-        bound = self.bind(args, kwargs, self.gradients)
-        kind, _ = key = key_of(bound, self.gradients)
-        self._dynamic(bound, key)
+        if needs.gradients and not self.gradients:
+            self.gradients, bound = True, self.bind(args, kwargs, True)
+            key = key_of(bound, True)
+            self._dynamic(bound, key)
         self._log(made, bound)
         if made.fits is None:
             self.known[key] = made
         else:
-            self.symbolic.setdefault(kind, []).insert(0, made)
-            del self.symbolic[kind][config().cache_size :]
+            self.symbolic.setdefault(key[0], []).insert(0, made)
+            del self.symbolic[key[0]][config().cache_size :]
         for kept in (self.known, self.symbolic):
             prune(kept)
         return made, bound

@@ -183,12 +183,15 @@ def _emit(
         known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
         held = region.held()
         watched = seen.watched(held, known)
+        drops = bool(region.dropped) or any(graph.backward.error for graph in graphs)
+        work = bool(held) or sum(len(graph.nodes) for graph in graphs) > len(region.ends)
         runner = Runner(
             tuple(sorted(set(known.values()))),
             _maker(traced, region, known, graphs, compilers),
             tuple((h.begins, h.leads) for h in held),
             tuple(watched.values()),
-            drops=bool(region.dropped) or any(graph.backward.error for graph in graphs),
+            drops,
+            asks=drops or (work and len(region.ends) > 1),  # one input alone is asked for; nothing is freed or saved
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
         attachments.append(Attachment(runner, region.component, tuple(watched), dirty))

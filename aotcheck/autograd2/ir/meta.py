@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.size import (
     Size,
     at_least,
@@ -138,7 +139,7 @@ def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica, in terms."""
     dtype = t.dtype
     shape, stride, offset = tuple(t.shape), t.stride(), _offset(t)
-    if not all(type(n) is int for n in (*shape, *stride, offset)):
+    if _torch.is_symbolic(t):
         shape, stride, offset = tuple(map(term, shape)), tuple(map(term, stride)), term(offset)
     return Geometry(offset, shape, stride, dtype, dtype.is_complex and t.is_conj(), _is_neg(t))
 

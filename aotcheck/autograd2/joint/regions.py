@@ -14,7 +14,8 @@ the cells of an LSTM's ``h`` and ``c`` share a node, and ``h`` leads to ``c``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ from aotcheck.autograd2.analyze.results import is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import Geometry, row_major
 from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf
 from aotcheck.autograd2.ir.size import term
+from aotcheck.autograd2.trace.replica import Replica
 from aotcheck.autograd2.trace.run import Traced
 
 Edge = tuple[Any, int]
@@ -227,7 +229,7 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tup
     for n in graph.order:
         if n in owner:
             groups.setdefault(find(n), []).append(n)
-    ordered = list(groups.values())
+    ordered = _joined(graph, groups.values())
     place = {n: k for k, nodes in enumerate(ordered) for n in nodes}
     starts: list[list[Edge]] = [[] for _ in ordered]
     for e in sorted(graph.roots, key=graph.roots.__getitem__):
@@ -242,9 +244,38 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tup
         end: _torch.sequence_of(n) for (n, _), end in graph.visible.items() if not isinstance(end, Fresh)
     }
     for k, nodes in enumerate(ordered):
-        leaving = [n for n in nodes if any(graph.end(e)[1] is not None for e in _edges(n))]
-        order[k] = max(map(_torch.sequence_of, leaving or nodes))
+        order[k] = _when(graph, nodes)
     return found, tuple(x for x in sorted(order, key=order.__getitem__) if order[x] < traced.number)
+
+
+def _joined(graph: _Graph, groups: Iterable[list[Any]]) -> list[list[Any]]:
+    """Groups; those that alone lead to the same edges are one if their nodes keep no tensor of the call."""
+    alike: dict[Any, list[list[Any]]] = {}
+    aliases = (n for (n, _), end in graph.visible.items() if not isinstance(end, Fresh))
+    users = Counter(e for n in aliases for e in _edges(n))
+    for nodes in groups:
+        own = set(nodes)
+        leads = frozenset(e for n in nodes for e in _edges(n) if e[0] not in own)
+        users.update(leads)
+        alike.setdefault((graph.labels[nodes[0]], leads), []).append(nodes)
+    found: list[list[Any]] = []
+    for (_, leads), same in alike.items():
+        merged = [n for nodes in same for n in nodes]
+        apart = len(same) == 1 or any(users[e] > len(same) for e in leads) or any(map(_keeps, merged))
+        found += same if apart else [merged]
+    return found
+
+
+def _when(graph: _Graph, nodes: list[Any]) -> int:
+    """When eager's backward leaves a group: the number of the last node of those that lead out of it."""
+    leaving = [n for n in nodes if any(graph.end(e)[1] is not None for e in _edges(n))]
+    return max(map(_torch.sequence_of, leaving or nodes))
+
+
+def _keeps(node: Any) -> bool:
+    """Whether a node keeps a tensor of the call, or may."""
+    kept = _torch.kept_by(node)
+    return _torch.is_custom(node) or (kept is not None and (not kept or any(type(t) is Replica for t in kept)))
 
 
 def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping[Edge, Inner]) -> Region:

@@ -45,6 +45,7 @@ class Runner:
         held: of each node that eager's backward frees, from which results it is reached and to which inputs it leads.
         readers: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
+        asks: whether a backward must learn to which inputs gradients are asked for.
         ready: the backwards that were asked for.
     """
 
@@ -53,6 +54,7 @@ class Runner:
     held: tuple[tuple[int, int], ...]
     readers: tuple[frozenset[int] | None, ...] = ()
     drops: bool = False
+    asks: bool = True
     ready: dict[Request, Ready] = field(default_factory=dict)
 
     def backward(self, request: Request, sizes: Mapping[str, Any]) -> Ready:
@@ -62,7 +64,8 @@ class Runner:
             with compiling:
                 found = self.ready.get(request) or self.make(request)
                 self.ready[request] = found
-                prune(self.ready)
+                if len(self.ready) > len(request.defined):  # each result may be differentiated alone
+                    prune(self.ready)
         if found.fits is not None and not found.fits(sizes):
             refuse(Event.LATE, "it was made for other sizes")
         return found
@@ -80,11 +83,11 @@ class Runner:
                 found: Sequence[Tensor | None] = function(*saved, *numbers, *lying)
         else:
             found = function(*saved, *numbers, *lying)
-        gradients = graph.backward.gradients
-        if not graph.passes:
-            return found
-        passed = {n: t for n, t in zip(graph.backward.tangents, given, strict=True) if n in gradients}
-        return [found[k] if n is None or n not in passed else passed[n] for k, n in enumerate(gradients)]
+        if graph.passes:
+            found = [*found]
+            for k, place in graph.passes:
+                found[k] = given[place]
+        return found
 
     @functools.cached_property
     def every(self) -> frozenset[int]:
@@ -158,7 +161,8 @@ def laid_out(t: Tensor, g: Geometry, sizes: Mapping[str, int]) -> Tensor:
         refuse(Event.SPARSE, "a gradient of a result")
     static = not sizes or is_static(g.stride)
     stride = g.stride if static else dense_strides(t.shape, g.dense_order or range(t.dim()))
-    return restrided(t.resolve_conj().resolve_neg(), stride)
+    t = t.resolve_conj().resolve_neg()
+    return t if t.stride() == stride else restrided(t.contiguous(), stride)
 
 
 _WRITTEN = (
@@ -239,7 +243,7 @@ class _Attached(torch.autograd.Function):
 def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     """What the backward that runs now is asked for."""
     inputs = None
-    if not _torch.wants_all():
+    if ctx.runner.asks and not _torch.wants_all():
         inputs = _torch.wants([node for node, _ in ctx.next_functions[ctx.dirty :]])
         inputs = None if all(inputs) and not ctx.runner.drops else inputs
     casts = _torch.casts() if _torch.is_cast() else ()
