@@ -51,7 +51,7 @@ class BackwardGraph:
         return tuple(symbols_of(self.nodes))
 
     @functools.cached_property
-    def passes(self) -> tuple[tuple[int, int], ...]:
+    def identities(self) -> tuple[tuple[int, int], ...]:
         """Which gradients are tangents themselves, and which of the tangents that there are."""
         place = {n: k for k, n in enumerate(self.backward.tangents)}
         return tuple((k, place[n]) for k, n in enumerate(self.backward.gradients) if n is not None and n in place)

@@ -49,7 +49,7 @@ from aotcheck.autograd2.ir.structure import Structure, build
 from aotcheck.autograd2.ir.tables import GONE, set_item
 from aotcheck.autograd2.joint.memory import InputAfter
 from aotcheck.autograd2.joint.regions import Component
-from aotcheck.autograd2.runtime.function import PASSING, Runner, attach, stand_in, watch
+from aotcheck.autograd2.runtime.function import IDENTITY, Runner, attach, stand_in, watch
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, argument, built, geometry_text, name_of, numbers
 from aotcheck.autograd2.runtime.tensors import as_base, as_inference, flat_of, raw_alias, restrided, set_storage
 
@@ -316,7 +316,7 @@ class _Order:
         for k in w.beside:
             if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
                 self.entries[k], meta = f"e{k}", self.signature.inputs[k].meta
-                runner, given = self.s.bind("passing", PASSING), self._stand_in(meta.geometry, meta.device)
+                runner, given = self.s.bind("identity", IDENTITY), self._stand_in(meta.geometry, meta.device)
                 mode = _mode((True, False), self.modes)
                 self.s.add(f"{mode}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)")
 
@@ -411,7 +411,7 @@ class _Order:
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
             self.s.add(f"with no_grad(): a{w.input}.copy_(r{w.result})")  # whose own backward adds zeros to infinities
             given = f"(a{w.input}, ), (), (r{w.result}, ), sizes, (a{w.input}, )"
-            self.s.add(f"{_mode((True, False), self.modes)}attach({self.s.bind('passing', PASSING)}, {given})")
+            self.s.add(f"{_mode((True, False), self.modes)}attach({self.s.bind('identity', IDENTITY)}, {given})")
         else:
             self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.versions:

@@ -41,8 +41,8 @@ class Runner:
 
     Attributes:
         saved: which of the forward graph's saved tensors it keeps, by position.
-        make: traces and compiles a backward.
-        held: of each node that eager's backward frees, from which results it is reached and to which inputs it leads.
+        make: compiles a backward that the joint graph has, and traces it first if it has not.
+        held: as bits, from which results eager's backward reaches each node that it frees, and to which inputs it goes.
         readers: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
         asks: whether a backward must learn to which inputs gradients are asked for.
@@ -83,9 +83,9 @@ class Runner:
                 found: Sequence[Tensor | None] = function(*saved, *numbers, *lying)
         else:
             found = function(*saved, *numbers, *lying)
-        if graph.passes:
+        if graph.identities:
             found = [*found]
-            for k, place in graph.passes:
+            for k, place in graph.identities:
                 found[k] = given[place]
         return found
 
@@ -94,7 +94,7 @@ class Runner:
         """All these nodes."""
         return frozenset(range(len(self.held)))
 
-    def passed(self, request: Request) -> frozenset[int]:
+    def reached(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward brings a gradient, of those that it frees."""
         begins = sum(1 << k for k, there in enumerate(request.defined) if there)
         leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
@@ -109,7 +109,7 @@ def _never(*_: Any) -> Any:
     raise AssertionError("nothing is traced of what passes gradients on")
 
 
-PASSING = Runner((), _never, ())
+IDENTITY = Runner((), _never, ())
 """Gives the tangent to its only input: for what stands for an input before it was written."""
 
 
@@ -167,7 +167,7 @@ def laid_out(t: Tensor, g: Geometry, sizes: Mapping[str, int]) -> Tensor:
 
 _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: "
-    "an argument that the compiled function wrote was written again before the backward."
+    "a tensor that the backward needs was written after the call."
 )
 
 
@@ -190,7 +190,7 @@ def watch(tensors: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
 
 
 class _Attached(torch.autograd.Function):
-    """Takes results and saved tensors past autograd, and the inputs to which gradients flow."""
+    """Results and saved tensors come in containers, so autograd sees only the inputs to which gradients flow."""
 
     @staticmethod
     def forward(ctx: Any, runner: Runner, results: Any, saved: Any, sizes: Any, dirty: int, *inputs: Tensor) -> Any:
@@ -210,18 +210,18 @@ class _Attached(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse(Event.SECOND)
         runner: Runner = ctx.runner
-        if runner is PASSING:
+        if runner is IDENTITY:
             return (*(None,) * (5 + ctx.dirty), *tangents)
         request = _request(ctx, tangents)
         whole = request.inputs is None and all(request.defined)
         left: Leftover | None = ctx.left
-        passed = runner.passed(request) if left is not None or not whole else frozenset()
-        if left is not None and passed & left.freed:
+        reached = runner.reached(request) if left is not None or not whole else frozenset()
+        if left is not None and reached & left.freed:
             raise _torch.freed_error()
         ready = runner.backward(request, ctx.sizes)
         graph = ready.graph
         for (counter, version), nodes in zip(getattr(ctx, "watched", ()), runner.readers, strict=False):
-            if (whole or nodes is None or nodes & passed) and _torch.version_of(counter) != version:
+            if (whole or nodes is None or nodes & reached) and _torch.version_of(counter) != version:
                 raise RuntimeError(_WRITTEN)
         for t in getattr(ctx, "refilled", ()):
             if t.untyped_storage().nbytes() < t.numel() * t.itemsize:
@@ -236,7 +236,7 @@ class _Attached(torch.autograd.Function):
             saved = [_torch.unpack(ctx, k) if left is None else left.get(k) for k in places]
         found = runner.run(ready, saved, tangents, ctx.sizes)
         if not _torch.keeps_graph():
-            _free(ctx, runner, None if whole and left is None else passed)
+            _free(ctx, runner, None if whole and left is None else reached)
         return (*(None,) * (5 + ctx.dirty), *found)
 
 
@@ -250,11 +250,11 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     return Request(tuple([t is not None for t in tangents]), inputs, casts)
 
 
-def _free(ctx: Any, runner: Runner, passed: frozenset[int] | None) -> None:
-    """The nodes that were ``passed``, or all, are freed as by eager's backward; what others need is taken over."""
+def _free(ctx: Any, runner: Runner, reached: frozenset[int] | None) -> None:
+    """The nodes that were ``reached``, or all, are freed as by eager's backward; what others need is taken over."""
     every = runner.every
     left: Leftover | None = ctx.left
-    freed = every if passed is None else passed if left is None else passed | left.freed
+    freed = every if reached is None else reached if left is None else reached | left.freed
     if freed == every and every:
         ctx.left = Leftover(freed, None)
     elif left is None:
