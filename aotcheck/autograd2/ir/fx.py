@@ -151,7 +151,7 @@ class _Values(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """What the node gives; None where nothing tells."""
-        value, (node, defines) = None, n.meta.get("aotcheck", (None, []))
+        value, (node, defines) = None, n.meta.pop("aotcheck", (None, []))
         if not defines:
             with contextlib.suppress(Exception):  # of an op that has no fake kernel, or takes what nothing tells of
                 value = super().run_node(n)
@@ -159,7 +159,8 @@ class _Values(fx.Interpreter):
             value = _fake(self.mode, node.geometry, node.device)
         elif defines and value is None:
             value = _torch.symbolic_int(self.mode.shape_env, _torch.symbol_named(self.mode.shape_env, defines[0]))
-        n.meta["val"] = value
+        if value is not None:
+            n.meta["val"] = value
         return value
 
 

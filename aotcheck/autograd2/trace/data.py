@@ -59,8 +59,10 @@ def run(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
         tracer.graph.defined[name] = (nodes[0], at)
         tracer.answered[asked] = nodes, size, parts
     nodes, size, parts = tracer.answered[asked]
-    made = [tracer.fresh_at(lies, n, state_of(x).device) for n, lies in zip(nodes, parts, strict=bool(parts))]
-    return size if is_number else tuple(made) if len(made) > 1 else made[0]
+    if is_number:
+        return size
+    made = [tracer.fresh_at(lies, n, state_of(x).device) for n, lies in zip(nodes, parts, strict=True)]
+    return tuple(made) if len(made) > 1 else made[0]
 
 
 def _given(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

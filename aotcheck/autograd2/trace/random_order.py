@@ -39,7 +39,7 @@ def in_memory_order(
     lies, args = [g], [_torch.hint_of(a) for a in args]
     if symbols is not None:
         try:
-            lies = [g.mapped(lambda x: _torch.valued(symbols.env, x, lambda *_: by)) for by in (0, 1, 4)]  # noqa: B023  # used at once
+            lies = [_larger(g, symbols, by) for by in (0, 1, 4)]
         except KeyError:
             refuse(Event.LAYOUT, f"{said} and whose size data decide")
     if any(one.end * one.dtype.itemsize > _MOST_BYTES for one in lies):
@@ -51,6 +51,11 @@ def in_memory_order(
     if answer is None or others:
         refuse(Event.LAYOUT, said)
     return answer
+
+
+def _larger(g: Geometry, symbols: Symbols, by: int) -> Geometry:
+    """A geometry in numbers, where each symbol is larger by so much than in the traced call."""
+    return g.mapped(lambda x: _torch.valued(symbols.env, x, lambda *_: by))
 
 
 def _ask(
