@@ -58,6 +58,7 @@ class Observation:
         nth: the number of the step among those of its kind in the call, from 1.
         steps: how many steps had run in the call after the function itself.
         printed: the lines that the step printed, in order; not recorded for a program without an op that prints.
+        partly: whether a backward of the call, before this step, began at some roots only or was for some inputs only.
     """
 
     call: int
@@ -72,6 +73,7 @@ class Observation:
     nth: int = 1
     steps: int = 0
     printed: tuple[str, ...] = ()
+    partly: bool = False
 
     @property
     def step(self) -> tuple[int, Phase, int, int]:
@@ -219,9 +221,9 @@ class Run:
 
     def step(self, made: Step, scene: Scene) -> Observation:
         """One step of the plan, on the tensors of a call."""
-        step, phase = Attempt(self.prints), _PHASES[phase_of(made)]
+        step, phase, partly = Attempt(self.prints), _PHASES[phase_of(made)], scene.partly
         step.run(lambda: perform(made, scene, self.hooks, self.device))
-        seen = self.look(step, phase, scene)
+        seen = replace(self.look(step, phase, scene), partly=partly)
         if step.error is not None and isinstance(made, Backward):
             # How far it came before it raised is an order that nobody promises; so is what it has freed by then.
             forget(self.scenes)

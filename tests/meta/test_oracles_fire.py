@@ -14,6 +14,7 @@ from aotcheck.oracle import OracleKind, Outcome, Pair, Severity, check, compare
 from aotcheck.oracle.execute import observe
 from aotcheck.oracle.raised import Raised
 from aotcheck.program import (
+    Backward,
     Call,
     DictExpr,
     Hook,
@@ -291,6 +292,18 @@ def test_a_write_that_eager_refuses_and_the_compiled_path_accepts_is_soft() -> N
     assert (difference.oracle, difference.severity) == (K.PERMISSIVE, Severity.SOFT)
     (difference,) = compare(Pair(accepted, refused))
     assert (difference.oracle, difference.severity) == (K.EXCEPTION, Severity.HARD)
+
+
+@pytest.mark.parametrize("inputs, severity", [(None, Severity.HARD), ((0,), Severity.SOFT)])
+def test_a_second_backward_that_is_accepted_is_soft_after_one_for_some_inputs(
+    inputs: tuple[int, ...] | None, severity: Severity
+) -> None:
+    first, second = Backward(roots=(0,), inputs=inputs), Backward(roots=(0,))
+    square = program(op("v0", "torch.mul", X, X), requires_grad=True, steps=(first, second))
+    refused = list(observe(square, planted.identity, torch.device("cpu")))[-1]
+    assert refused.raised is not None and "second time" in refused.raised.message
+    (difference,) = compare(Pair(refused, dataclasses.replace(refused, raised=None)))
+    assert difference.severity is severity
 
 
 def test_a_probe_shows_an_alias_that_storages_do_not() -> None:

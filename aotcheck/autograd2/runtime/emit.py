@@ -425,8 +425,8 @@ class _Order:
         how = self.signature.made[k]
         alias = how.of if isinstance(how, MadeLeaf) else how
         match alias:
-            case Alias(base=Made(index)):
-                self.make(index)
+            case Alias(base=Made() as base):
+                self.renew(base)
             case Fresh(index) | Alias(base=Fresh(index)):
                 self.attach_result(index)
             case Alias(base=Given(index)):
