@@ -129,7 +129,9 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             analysis = analyze(traced)
             recorded = tuple(traced.tracer.graph.nodes)
             groups, order = regions(traced, analysis)
-            if any(_torch.gradient_of(t) is x for region in groups for t in region.dropped for x in analysis.tensors):
+            gradients = (_torch.gradient_of(t) for region in groups for t in region.dropped)
+            grow = {_torch.address_of(g) for g in gradients if g is not None}
+            if any(_torch.address_of(x) in grow for x in analysis.tensors):
                 refuse(Event.LEAF, "the gradient of a leaf made inside is returned, and grows with the next backward")
             after = inputs_after(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in trace_all(traced, region)]

@@ -23,7 +23,7 @@ def more_needs(traced: Traced) -> Needs:
         told = len(members) > 1 and any(state_of(i.replica).set is not None for i in members)
         views = state.version and any(state_of(i.replica).was_a_view for i in members)
         bases |= bool(recorded or told or views)
-    leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and i.replica.requires_grad]
+    leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and is_leaf(i.replica)]
     return traced.tracer.needs.also(bases=bases, gradients=any(_torch.gradient_of(t) is not None for t in leaves))
 
 

@@ -280,7 +280,5 @@ def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:
 
 def _requires_after(root: Tensor, chain: Sequence[ViewStep]) -> bool:
     """Whether the view that the chain makes of ``root`` requires grad."""
-    needs = requires_grad(root)
-    for step in chain:
-        needs = needs and step.how.grad and not step.how.inference and step.op not in _DETACHES
-    return needs
+    passes = (s.how.grad and not s.how.inference and s.op not in _DETACHES for s in chain)
+    return requires_grad(root) and all(passes)

@@ -27,9 +27,10 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.analysis import Analysis
 from aotcheck.autograd2.analyze.effects import has_new_history
 from aotcheck.autograd2.analyze.results import is_lost, requires_grad
-from aotcheck.autograd2.ir.meta import Geometry, row_major
+from aotcheck.autograd2.ir.meta import Geometry, is_leaf, row_major
 from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf
 from aotcheck.autograd2.ir.size import term
+from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica
 from aotcheck.autograd2.trace.run import Traced
 
@@ -195,6 +196,8 @@ class _Graph:
             return self.visible.get(e) or Fresh(self.roots[e]), e
         if _torch.accumulates(e[0]):
             leaf = e[0].variable
+            if leaf.requires_grad and not is_leaf(leaf):
+                refuse(Event.LEAF, "a leaf made inside gets a history as what it is a view of is written")
             return (self.leaves[leaf], leaf) if leaf in self.leaves and leaf.requires_grad else (None, leaf)
         return None, None
 

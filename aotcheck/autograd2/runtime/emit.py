@@ -125,7 +125,7 @@ def emit(
             s.add(_in_place(f"a{m.input}.requires_grad_()", signature, m.input, modes))
     grad = modes.grad
     inside = modes.inference and not attachments
-    detached = ".detach()" if grad and modes.records_grad else ""
+    detached = ".detach()" if grad and (modes.records_grad or effects.moved) else ""  # saved views of what moves
     given = [f"a{i}{detached}" if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs]
     flats = dict(i for i in graph_inputs if isinstance(i, tuple))
     results = [f"r{k}" for k in range(len(signature.results))]

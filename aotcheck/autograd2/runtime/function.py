@@ -227,13 +227,17 @@ class _Attached(torch.autograd.Function):
             if t.untyped_storage().nbytes() < t.numel() * t.itemsize:
                 raise RuntimeError(_FREED)
         position = {} if graph.saved == runner.saved else {k: n for n, k in enumerate(runner.saved)}
-        saved: Sequence[Tensor]
-        if left is None and whole:
-            saved = ctx.saved_tensors if graph.saved else ()
-            saved = [saved[position[k]] for k in graph.saved] if position else saved
-        else:
-            places = [position[k] for k in graph.saved] if position else range(len(graph.saved))
-            saved = [_torch.unpack(ctx, k) if left is None else left.get(k) for k in places]
+        try:
+            if left is None and whole:
+                saved = ctx.saved_tensors if graph.saved else ()
+                saved = [saved[position[k]] for k in graph.saved] if position else saved
+            else:
+                places = [position[k] for k in graph.saved] if position else range(len(graph.saved))
+                saved = [_torch.unpack(ctx, k) if left is None else left.get(k) for k in places]
+        except RuntimeError as error:  # of a view that the graph made, as it runs under no_grad
+            if not str(error).startswith("A view was created in no_grad"):
+                raise
+            raise RuntimeError(_WRITTEN) from None
         found = runner.run(ready, saved, tangents, ctx.sizes)
         if not _torch.keeps_graph():
             _free(ctx, runner, None if whole and left is None else reached)
