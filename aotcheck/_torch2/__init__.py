@@ -143,6 +143,11 @@ def schema_of(op: Any) -> Any:
     return op._schema
 
 
+def has_no_kernel(error: RuntimeError) -> bool:
+    """Whether an op raised as it has no meta kernel; of a custom op, the error is of no class of its own."""
+    return isinstance(error, NotImplementedError) or "There was no fake impl registered" in str(error)
+
+
 def is_composite(op: Any) -> bool:
     """Whether the op has no kernel of its own, to autograd's view tracking either, but calls others."""
     if not isinstance(op, OpOverload) or not op._can_decompose():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck._torch2.dispatch import meta_kernels
+from aotcheck._torch2.dynamo import hide_from_dynamo
 
 __all__ = [
     "AccumulateGrad",
@@ -126,6 +127,7 @@ def _comes_to(node: Any) -> bool:
     return bool(_C._will_engine_execute_node(node))
 
 
+@hide_from_dynamo
 def unpack(node: Any, k: int) -> Tensor:
     """What a custom Function saved at place ``k``. Of its results, and before torch 2.12, all must be as it was.
 

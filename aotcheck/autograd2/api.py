@@ -111,7 +111,8 @@ class Compiled:
         """Make fast code for calls like this one, the second of its kind. A few are kept, the newest first."""
         times = self.built[found] = self.built.get(found, -1) + 1
         if 0 < times <= _MOST_BUILT and not self.gradients:
-            assigned = [(a.table, a.key.value) for a in found.signature.effects.assigned if isinstance(a.key, Const)]
+            keys = [(a.table, a.key) for a in found.signature.effects.assigned]
+            assigned = [(table, key.value if isinstance(key, Const) else None) for table, key in keys]
             made = fast_call(bound, args, kwargs, Run(found.call, found.sources, found.fits, assigned))
             if made is not None:
                 self.fast = [made, *self.fast[: _MOST_FAST - 1]]
@@ -153,7 +154,8 @@ class Compiled:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Bound:
         """What a call brings."""
-        bound = bind(self.fn, args, kwargs)
+        with compiling:  # while another thread traces, there are replicas in the place of tensors
+            bound = bind(self.fn, args, kwargs)
         for event, detail in bound.refused:
             refuse(Event[event], detail)
         if gradients:

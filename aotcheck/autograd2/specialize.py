@@ -180,6 +180,7 @@ def _emit(
     for graph in part.backwards:
         by_component.setdefault(graph.backward.component, []).append(graph)
     early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
+    lies = [i.geometry for i in traced.inputs]
     for region in groups:
         graphs = by_component.get(region.component, [])
         known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
@@ -194,6 +195,7 @@ def _emit(
             tuple(watched.values()),
             drops,
             asks=drops or (work and len(region.ends) > 1),  # one input alone is asked for; nothing is freed or saved
+            empty=any(g.is_empty for g in (*lies, *(g for g, _ in region.component.tangents))),
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
         attachments.append(Attachment(runner, region.component, tuple(watched), dirty))

@@ -38,7 +38,7 @@ class Run:
         call: takes inputs, containers, tables and numbers.
         sources: where inputs are found among the tensors of ``bind``, and whether each is that one's base.
         fits: whether numbers of tensors and of Python fit, where some are symbols; None where all are as they were.
-        assigned: places in dicts around the function that each call sets: table and key.
+        assigned: places that each call sets: table and key, None of one that is no constant.
     """
 
     call: Callable[..., Any]
@@ -128,6 +128,8 @@ def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], ru
         s.lines.append(f"if list(kwargs) != {s.bind('keys', list(kwargs))}: return MISS")
     around_tables = [s.bind("table", table) for table in bound.tables[:tables]]
     read = {spot: name for spot in run.assigned if (name := _assigned(s, bound, spot, around_tables))}
+    if any(spot[0] < tables and spot not in read for spot in run.assigned):
+        return None  # what is around is not as it was again, and would be kept alive
     s.names |= {name: fixed[name] for name in fixed.keys() & set(s.tensors.values())}
     s.numbers.clear()
     taken = s.values(args, "args", "x") and s.values(list(kwargs.values()), "kwargs.values()", "k")

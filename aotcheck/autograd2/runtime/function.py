@@ -46,6 +46,7 @@ class Runner:
         readers: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
         asks: whether a backward must learn to which inputs gradients are asked for.
+        empty: whether it has to do with tensors without elements: errors and gradients' strides hang on the tangents'.
         ready: the backwards that were asked for.
     """
 
@@ -55,6 +56,7 @@ class Runner:
     readers: tuple[frozenset[int] | None, ...] = ()
     drops: bool = False
     asks: bool = True
+    empty: bool = False
     ready: dict[Request, Ready] = field(default_factory=dict)
 
     def backward(self, request: Request, sizes: Mapping[str, Any]) -> Ready:
@@ -251,7 +253,10 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
         inputs = _torch.wants([node for node, _ in ctx.next_functions[ctx.dirty :]])
         inputs = None if all(inputs) and not ctx.runner.drops else inputs
     casts = _torch.casts() if _torch.is_cast() else ()
-    return Request(tuple([t is not None for t in tangents]), inputs, casts)
+    strides = None
+    if ctx.runner.empty:
+        strides = tuple(t.resolve_conj().resolve_neg().stride() for t in tangents if t is not None)
+    return Request(tuple([t is not None for t in tangents]), inputs, casts, strides)
 
 
 def _free(ctx: Any, runner: Runner, reached: frozenset[int] | None) -> None:

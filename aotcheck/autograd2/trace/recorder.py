@@ -241,7 +241,9 @@ class Recorder:
                     return torch.empty(args[2], dtype=args[0].dtype, device=_torch.META)
                 with _torch.enable_python_dispatcher():
                     return func(*args, **kwargs)
-        except NotImplementedError as error:
+        except RuntimeError as error:
+            if not _torch.has_no_kernel(error):
+                raise
             self.inside = False
             made = without_meta_kernel(func, args, kwargs)
             if made is None:

@@ -221,6 +221,8 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
     every, targets = [tensors_in(list(x.values())) for x in (given, written)]
     addresses = [_torch.address_of(t) for t in every]
+    if any(t.is_inference() for t in targets) and not torch.is_inference_mode_enabled():
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode")
     if any(addresses.count(_torch.address_of(t)) > 1 for t in targets):
         refuse(Event.OVERLAP, f"tensors given to {func} share memory")
     device, values, named = tracer.device_of(args, kwargs), tracer.values(args), tracer.value_of(dict(kwargs))

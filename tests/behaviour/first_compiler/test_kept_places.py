@@ -217,3 +217,16 @@ def test_an_lru_cache_keeps_real_tensors_and_no_replicas():
     check_session(session)
     aotcheck.aot_function(lambda x: x + _positions(len(x), x.device))(plain(5))
     assert _positions(5, plain(1).device).tolist() == [0, 2, 4, 6, 8]
+
+
+def test_a_list_that_is_only_appended_to_is_no_reason_to_compile_again():
+    losses: list[torch.Tensor] = []
+
+    def f(x):
+        losses.append(x.sum().detach())
+        return x * 2
+
+    g, before = aotcheck.aot_function(f), aotcheck.counters().compiled
+    for k in range(12):
+        g(plain(3, seed=k))
+    assert len(losses) == 12 and aotcheck.counters().compiled - before <= 3

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ops import layouts
 from tests.behaviour.compilers import aotcheck
-from tests.behaviour.harness import refuses
+from tests.behaviour.harness import refuses, session
 from tests.behaviour.inputs import leaf, plain
 from tests.behaviour.random.test_random_layouts import CHANNELS_LAST, weighted
 
@@ -91,3 +91,10 @@ def test_grad_inside_through_a_freed_or_written_part_of_the_callers_graph_is_ref
         root = leaf(3)
         with refuses("to another argument"):
             aotcheck.aot_function(f)(root * 2, root)
+
+
+@session
+def test_the_gradient_of_a_product_of_one_factor_requires_grad_unless_that_is_zero(compile):
+    g = compile(lambda x: torch.autograd.grad(x[:1].prod(), x, create_graph=True)[0] * 2)
+    for k in (1.0, 0.0, 1.0):
+        yield g(plain(2).mul_(k).requires_grad_())

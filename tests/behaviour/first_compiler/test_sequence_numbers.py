@@ -9,8 +9,10 @@ import threading
 import pytest
 import torch
 
+from tests.behaviour.backward.test_summation import BEFORE
 from tests.behaviour.harness import session
 from tests.behaviour.inputs import leaf
+from tests.behaviour.shared import INF, numbers
 
 
 @pytest.mark.xfail(
@@ -29,3 +31,19 @@ def test_a_loss_and_its_penalty_where_the_first_backward_ran_in_another_thread(c
     other.join()
     (loss + (found[0] ** 2).sum()).backward()
     yield x.grad, w.grad
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@session
+def test_a_result_made_before_a_write_inside_is_summed_after_the_write(compile, before):
+    """In which order gradients of results that are differentiated apart are summed is soft."""
+
+    def f(z):
+        z = z.clone()
+        r = BEFORE[before](z)
+        z.conj().mul_(INF)
+        return z, r + z.sum()
+
+    x = numbers(1, 2, 3, 4).detach().view(2, 2).requires_grad_()
+    _, y = compile(f)(x.clone())
+    yield torch.view_as_real(*torch.autograd.grad(y, x, torch.ones_like(y)))
