@@ -338,12 +338,10 @@ def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def single_threaded_backward() -> Iterator[None]:
-    """Inside, backwards run on this thread, and views of written bases are made again by their ops."""
-    threads, replay = _C._is_multithreading_enabled(), _C._is_view_replay_enabled()
+    """Inside, backwards run on this thread."""
+    threads = _C._is_multithreading_enabled()
     _C._set_multithreading_enabled(False)
-    _C._set_view_replay_enabled(True)
     try:
         yield
     finally:
         _C._set_multithreading_enabled(threads)
-        _C._set_view_replay_enabled(replay)

@@ -77,10 +77,6 @@ class Results:
 
         Tensors on one storage that is no input's are made of one result.
         """
-        tracer = self.traced.tracer
-        if any(requires_grad(t) and tracer.table.storage_state(t).version for t in tracer.windows):
-            # replay cannot make it: autograd takes a view of a written base for ``as_strided`` of the whole base
-            refuse(Event.HISTORY, "as_strided of a view whose base was written")
         plain = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
         self._position = {t: k for k, t in enumerate(tensors)}
         self.tensors = tensors
@@ -128,8 +124,9 @@ class Results:
             if _requires_after(root, chain) != needs:
                 refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
             return made
-        if needs and len(chain) > 1 and not (state.version or lost):  # a view between may be used besides
-            return Alias(self._made(chain[-1].source), _steps(chain[-1:]))
+        last = chain[-1:]
+        if needs and len(chain) > 1 and not (state.version or lost) and _requires_after(last[0].source, last):
+            return Alias(self._made(last[0].source), _steps(last))  # a view between may be used besides
         made = self._plain(t, needs, state, chain, root)
         if isinstance(made, Alias) and made.geometry is not None and _torch.requires_grad(t):
             refuse(Event.HISTORY, "a view made under no_grad of what moved and requires grad")

@@ -43,7 +43,6 @@ class Recorder:
         needs: what the trace was made for, and what it was found to need.
         alive: all replicas that were made.
         keep: tensors whose addresses must not be used again.
-        windows: what ``as_strided`` made of views.
         lines: the user's line that made a node of autograd, by the number of the node after it.
         symbols: those of sizes, if some sizes are no fixed numbers.
         in_backward: whether a backward is recorded.
@@ -62,7 +61,6 @@ class Recorder:
         self.draws = Draws(self.graph)
         self.alive: list[Any] = []
         self.keep: list[Any] = []
-        self.windows: list[Tensor] = []
         self.lines: dict[int, Where | None] = {}
         self.answered: dict[
             Any, Any
@@ -203,8 +201,6 @@ class Recorder:
                 else:
                     state_of(r).step = ViewStep(source, how, geometry, lies, _torch.version_of(source))
                 state_of(r).own_counter = state_of(source).own_counter or func in UNSAFE_SPLITS
-                if func is _AS_STRIDED and root is not None and not state_of(source).is_input:
-                    self.windows.append(r)
         return type(out)(made) if many else made[0]
 
     # -- kernels, nodes and results
