@@ -15,7 +15,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Node, ancestors, getitem, nodes_in
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
-from aotcheck.autograd2.ir.size import Size, dense_strides, symbols_in, term
+from aotcheck.autograd2.ir.size import Size, dense_strides, same, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
@@ -39,12 +39,12 @@ def run(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
     x: Tensor = args[0]
     if is_number and (x.is_complex() or x.dtype is torch.bool):
         refuse(Event.DATA, f"the value of a {x.dtype} tensor")
-    tracer.needs = tracer.needs.also(symbols=True)
-    if tracer.symbols is None:
-        refuse(Event.DATA, str(func))
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     asked = (func, *values, *named.values())
     if asked not in tracer.answered:
+        tracer.needs = tracer.needs.also(symbols=True)
+        if tracer.symbols is None:
+            refuse(Event.DATA, str(func))
         if tracer.in_backward:
             refuse(Event.DATA, f"{func} in a backward")
         node = tracer.call(func, values, named)
@@ -119,11 +119,25 @@ def _of_constants(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
         return func(*value(taken), **{k: value(a) for k, a in named.items()})
 
 
-def ask_of_masks(tracer: Recorder, indices: Any) -> None:
-    """Ask forward what the backward of a write at these indices will ask."""
-    for i in indices:
-        if is_mask(i):
-            nonzero(tracer, i)
+def ask_of_masks(tracer: Recorder, x: Tensor, indices: Any, values: Tensor) -> None:
+    """Ask forward what the backward of a write of ``values`` at these indices of ``x`` will ask.
+
+    Values that are not broadcast say how often a mask is true: a graph whose data say otherwise raises.
+    """
+    masks = [k for k, i in enumerate(indices) if is_mask(i)]
+    for k in masks:
+        mask = indices[k]
+        d = values.dim() - 1 - (x.dim() - k - mask.dim())
+        count = geometry_of(values).shape[d] if d >= 0 and all(i is None or i is mask for i in indices) else 1
+        taken = tracer.values((mask,))
+        asked = (aten.nonzero.default, *taken)
+        if same(count, 1) or asked in tracer.answered:
+            nonzero(tracer, mask)
+        else:
+            node = tracer.call(aten.nonzero.default, taken, {})
+            shape = (count, mask.dim())
+            tracer.graph.effects.append(tracer.call(aten._assert_tensor_metadata.default, (node, shape), {}))
+            tracer.answered[asked] = [node], None, [Geometry(0, shape, (1, count), torch.int64, False, False)]
 
 
 def is_mask(i: Any) -> bool:

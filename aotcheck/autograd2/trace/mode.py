@@ -58,8 +58,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
                 return kernel(*args, **kwargs)
         if func is aten.index.Tensor and any(map(data.is_mask, args[1])):
             args = (args[0], data.without_masks(self, args[1]))
-        if func is aten.index_put_.default and args[2].requires_grad:
-            data.ask_of_masks(self, args[1])
+        if func in (aten.index_put_.default, aten.index_put.default) and args[2].requires_grad:
+            data.ask_of_masks(self, *args[:3])
         return _HANDLERS[info.kind](self, func, info, args, kwargs)
 
     def _admit(self, arguments: Any) -> None:

@@ -68,6 +68,27 @@ def columns(x: Tensor, kinds: Tensor) -> tuple[object, ...]:
     return torch.unique(table, dim=1), *torch.unique_consecutive(table, dim=1, return_counts=True), x.cos()
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("rows, count", [(2, 2), (3, 3), (2, 3), (3, 1)])
+def test_values_say_how_often_a_mask_is_true(dynamic: bool, rows: int, count: int) -> None:
+    def function(x: Tensor, mask: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 1
+        y[mask] = values
+        return y.cos(), torch.index_put(x, (mask,), values)[mask]
+
+    compiled = aot_function(function, dynamic=dynamic)
+    compiled(torch.ones(4, 5), torch.arange(4) < 2, torch.ones(2, 5, requires_grad=True))
+    leaves = {f: (torch.ones(4, 5, requires_grad=True), torch.ones(count, 5, requires_grad=True)) for f in (0, 1)}
+    if count not in (1, rows):
+        with pytest.raises((RuntimeError, IndexError), match="shape mismatch"):
+            compiled(leaves[0][0], torch.arange(4) < rows, leaves[0][1])
+        return
+    for f, (x, values) in zip((function, compiled), leaves.values(), strict=True):
+        sum(y.sum() for y in f(x, torch.arange(4) < rows, values)).backward()
+    for expected, found in zip(*leaves.values(), strict=True):
+        assert expected.grad is not None and torch.equal(expected.grad, found.grad)
+
+
 @pytest.mark.parametrize("f", [means_of_kinds, repeated, counted, columns])
 def test_values_and_how_often_each_is_there(f: Callable[..., object]) -> None:
     compiled = aot_function(f)
