@@ -85,7 +85,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     undefined = not any(request.defined)
     for start, (lies, device), wanted in zip(region.starts, component.tangents, request.defined, strict=True):
         if wanted or undefined:
-            if request.strides is not None:
+            if wanted and request.strides is not None:
                 lies = lies._replace(stride=request.strides[len(nodes)])
             node = tracer.graph.placeholder(lies, device)
             tracer.graph.placeholders.remove(node)

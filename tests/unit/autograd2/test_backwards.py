@@ -125,3 +125,15 @@ def test_results_that_keep_nothing_and_alone_lead_to_an_input_share_a_node() -> 
         with pytest.raises(RuntimeError, match="second time"):
             torch.autograd.grad(ours[0].sum(), x)
         torch.autograd.grad(ours[1], x)
+
+
+def test_a_backward_of_empty_tensors_to_which_no_tangent_comes() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.clone()
+        first, second = torch._foreach_mul([x, y], 2)
+        return first, second
+
+    for f in (function, aot_function(function)):
+        x = torch.ones(0, requires_grad=True)
+        (gradient,) = torch.autograd.grad(f(x)[0], x, torch.ones(0))
+        assert gradient.shape == (0,)
