@@ -17,6 +17,7 @@ from torch._C._dynamo.guards import TensorGuards as TensorGuards
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch._subclasses.schema_check_mode import SchemaCheckMode as SchemaCheckMode
 from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
@@ -33,6 +34,7 @@ pytree = _pytree
 META = torch.device("meta")
 PRIM_DEVICE = torch.ops.prim.device.default
 OpOverload = torch._ops.OpOverload
+chunk_cat = torch._chunk_cat
 disabled_torch_function: Any = _C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 
@@ -141,11 +143,6 @@ def overload_name(op: Any) -> str:
 def schema_of(op: Any) -> Any:
     """The op's signature: names and types of its arguments, which of them it writes or returns views of."""
     return op._schema
-
-
-def has_no_kernel(error: RuntimeError) -> bool:
-    """Whether an op raised as it has no meta kernel; of a custom op, the error is of no class of its own."""
-    return isinstance(error, NotImplementedError) or "There was no fake impl registered" in str(error)
 
 
 def is_composite(op: Any) -> bool:

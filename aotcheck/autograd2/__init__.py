@@ -11,7 +11,7 @@ from aotcheck.autograd2.api import (
     make_boxed_func,
 )
 from aotcheck.autograd2.config import Config, Counters, OnUnsupported, config, counters, patch_config
-from aotcheck.autograd2.errors import NotFunctionalError, UnsupportedError
+from aotcheck.autograd2.errors import NotFunctionalError, SchemaError, UnsupportedError
 from aotcheck.autograd2.explain import Explanation, explain
 from aotcheck.autograd2.partition.users import default_partition
 from aotcheck.autograd2.runtime.compile import nop
@@ -24,6 +24,7 @@ __all__ = [
     "Explanation",
     "NotFunctionalError",
     "OnUnsupported",
+    "SchemaError",
     "UnsupportedError",
     "aot_function",
     "aot_module",

@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import OnUnsupported, compiling, config, count, prune
-from aotcheck.autograd2.errors import GraphFailedError, UnsupportedError
+from aotcheck.autograd2.errors import GraphFailedError, SchemaError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
 from aotcheck.autograd2.frontend.key import Key, key_of, words_of
@@ -85,6 +85,8 @@ class Compiled:
         except UserError:
             raised = ""
         except GraphFailedError as error:
+            if isinstance(error.__cause__, SchemaError):
+                raise error.__cause__ from None
             raised = f"{type(error.__cause__).__name__}: {error.__cause__}"
         except UnsupportedError as error:
             count("refused", error.reason)

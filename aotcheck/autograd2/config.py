@@ -27,7 +27,7 @@ class Config:
         on_unsupported: for a function that is refused, by its value as well; None lets the entry point decide.
         cache_size: specializations kept per compiled function; the oldest goes first.
         recompile_warning: warn once when a function has been specialized this often; 0 for never.
-        debug: check each graph when it is made.
+        debug: check each graph when it is made, and users' ops against their schemas when graphs run.
     """
 
     on_unsupported: OnUnsupported | None = None

@@ -27,3 +27,7 @@ class GraphFailedError(Exception):
 
 class NotFunctionalError(RuntimeError):
     """A graph writes what it was given, or holds what is no ATen op: a bug of aotcheck, or of a pass on its graphs."""
+
+
+class SchemaError(RuntimeError):
+    """A user's op writes an argument, or returns its memory, and its schema does not say so. Debug mode looks."""

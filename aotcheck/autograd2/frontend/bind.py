@@ -24,16 +24,8 @@ from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
 from aotcheck.autograd2.ir.tables import GONE, Attributes, Globals, attribute_tables, content_of, slots_of
 
-_OPAQUE = (
-    type,
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    torch.Generator,
-    torch.UntypedStorage,
-    torch.cuda.Stream,
-    torch.finfo,
-    torch.iinfo,
-)
+_OPAQUE: tuple[type, ...] = (type, types.ModuleType, types.BuiltinFunctionType, torch.Generator, torch.UntypedStorage)
+_OPAQUE += (torch.cuda.Stream, torch.finfo, torch.iinfo)
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 _NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2", "numpy")
 _HEAP_TYPE = 1 << 9  # of a class's flags: the class is not one of those that are part of the interpreter

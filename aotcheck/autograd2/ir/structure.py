@@ -165,13 +165,8 @@ _CONTAINERS = (dict, collections.OrderedDict, collections.defaultdict, list, tup
 def _content(x: Any, go: Callable[[Any], Structure]) -> Structure | None:
     """What a dict, list, tuple or set holds, or an object of a class of the user's that is one."""
     if isinstance(x, dict):
-        default = x.default_factory if isinstance(x, collections.defaultdict) else None
-        return DictOf(
-            type(x) if type(x) in _CONTAINERS else dict,
-            tuple(map(go, dict.keys(x))),
-            tuple(map(go, dict.values(x))),
-            default,
-        )
+        default, kind = getattr(x, "default_factory", None), type(x) if type(x) in _CONTAINERS else dict
+        return DictOf(kind, tuple(map(go, dict.keys(x))), tuple(map(go, dict.values(x))), default)
     if isinstance(x, (list, tuple, set, frozenset)):
         return ListOf(type(x) if type(x) in _CONTAINERS or hasattr(x, "_fields") else list, tuple(map(go, x)))
     return None

@@ -10,9 +10,12 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 
+from aotcheck import _torch2 as _torch
 from aotcheck._torch2.quick import TENSOR, quick_op
+from aotcheck.autograd2.config import config
 from aotcheck.autograd2.ir.graph import CONSTANT, Node, getitem
 from aotcheck.autograd2.ir.size import text
+from aotcheck.autograd2.runtime.functional import held_to_schema
 
 _count = itertools.count()
 
@@ -55,7 +58,10 @@ class _Code:
         elif node.op is getitem:
             self.lines.append(f"{name} = {self.argument(node.args[0])}[{node.args[1]}]")
         else:
-            called = quick_op(node.op, _example(node.args), _example(node.kwargs))
+            looked = config().debug and isinstance(node.op, _torch.OpOverload) and node.op.namespace != "aten"
+            called = (
+                held_to_schema(node.op) if looked else quick_op(node.op, _example(node.args), _example(node.kwargs))
+            )
             op = self.ops.get(called) or self.ops.setdefault(called, self.bind("op", called))
             given = [*map(self.argument, node.args), *(f"{k}={self.argument(a)}" for k, a in node.kwargs.items())]
             self.lines.append(f"{name} = {op}({', '.join(given)})")

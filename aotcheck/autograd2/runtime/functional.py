@@ -1,11 +1,14 @@
-"""Whether a graph is functional: aten ops that write nothing, and arithmetic on sizes."""
+"""Whether a graph is functional: aten ops that write nothing, and arithmetic on sizes; users' ops keep to schemas."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from torch import fx
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.errors import NotFunctionalError
+from aotcheck.autograd2.errors import NotFunctionalError, SchemaError
 
 _ARITHMETIC = ("_operator", "math", "torch")
 _KEPT = ("copy_", "set_", "resize_")
@@ -33,3 +36,18 @@ def assert_functional(module: fx.GraphModule) -> None:
         if not (kept and isinstance(into, fx.Node) and into.op == "placeholder"):
             raise NotFunctionalError(f"node {node.name} calls {target}, which writes its arguments or is no ATen op")
         written.add(into)
+
+
+def held_to_schema(op: Any) -> Callable[..., Any]:
+    """A user's op that raises SchemaError where it writes an argument or returns its memory, and its schema says no."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with _torch.SchemaCheckMode():
+                return op(*args, **kwargs)
+        except RuntimeError as error:
+            if "is not defined" not in str(error):
+                raise
+            raise SchemaError(f"{op}: {error}") from error
+
+    return call

@@ -58,20 +58,9 @@ _FUNCTIONAL = {
     aten.fill_.Scalar: aten.fill.Scalar,
     aten.fill_.Tensor: aten.fill.Tensor,
 }
-_DATA = frozenset(
-    {
-        aten._local_scalar_dense.default,
-        aten.equal.default,
-        aten.is_nonzero.default,
-        aten.nonzero.default,
-        aten.masked_select.default,
-        aten.repeat_interleave.Tensor,
-        aten.unique_dim.default,
-        aten._unique2.default,
-        aten.unique_consecutive.default,
-        aten.bincount.default,
-    }
-)
+_DATA = {aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default, aten.bincount.default}
+_DATA |= {aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor}
+_DATA |= {aten.unique_dim.default, aten._unique2.default, aten.unique_consecutive.default}
 _BATCH_NORM = frozenset({aten.native_batch_norm.default, aten._native_batch_norm_legit.default})
 
 

@@ -26,24 +26,11 @@ _UPSAMPLED = ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d", "nearest1d",
 SIZED = {getattr(aten, f"upsample_{kind}_backward").default for kind in _UPSAMPLED}
 SIZED |= {aten._upsample_nearest_exact1d_backward.default, aten._upsample_nearest_exact3d_backward.default}
 """Ops whose third argument is the size of what they give, and whose meta kernels know only ints."""
-UNSURE = SIZED | frozenset(
-    {
-        aten._native_batch_norm_legit.default,
-        aten._native_batch_norm_legit.no_stats,
-        aten.channel_shuffle.default,
-        aten.convolution.default,
-        aten.convolution_backward.default,
-        aten.native_batch_norm.default,
-        aten.native_channel_shuffle.default,
-        aten.pixel_shuffle.default,
-        aten.reflection_pad2d.default,
-        aten.reflection_pad3d.default,
-        aten.replication_pad2d.default,
-        aten.replication_pad3d.default,
-        aten.roll.default,
-        aten.slow_conv_transpose2d.default,
-    }
-)
+_PADS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
+_SHUFFLES = ("channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "roll")
+_LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "native_batch_norm")
+UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS)}
+UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats}
 _MOST_BYTES = 1 << 30
 _MOST_ODD = 1 << 16
 _UNASKED = ("device", "generator")

@@ -47,6 +47,7 @@ class Recorder:
         symbols: those of sizes, if some sizes are no fixed numbers.
         in_backward: whether a backward is recorded.
         backward_inside: whether the function ran a backward of its own.
+        answered: what data decided, by op and operands: the nodes of results, a size, how results lie.
         sparse: nodes that give sparse gradients.
         ambient: global state at the call.
     """
@@ -62,9 +63,7 @@ class Recorder:
         self.alive: list[Any] = []
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
-        self.answered: dict[
-            Any, Any
-        ] = {}  # what data decided, by op and operands: the results' nodes, a size, how they lie
+        self.answered: dict[Any, Any] = {}
         self.inside = False
         self.in_backward = False
         self.backward_inside = False
@@ -137,9 +136,10 @@ class Recorder:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             several = type(out) in (list, tuple)
-            if all(map(_is_plain, out if several else (out,))):
-                _known[key] = (type(out), tuple(map(geometry_of, out))) if several else (None, (geometry_of(out),))
-            return out
+            if not all(map(_is_plain, out if several else (out,))):
+                return out
+            known = (type(out), tuple(map(geometry_of, out))) if several else (None, (geometry_of(out),))
+            _known[key] = known  # some meta kernels give an operand itself, as that of native_dropout
         kind, geometries = known
         with _torch.without_modes():
             made = [torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META) for g in geometries]
@@ -238,7 +238,7 @@ class Recorder:
                 with _torch.enable_python_dispatcher():
                     return func(*args, **kwargs)
         except RuntimeError as error:
-            if not _torch.has_no_kernel(error):
+            if not isinstance(error, NotImplementedError) and "There was no fake impl" not in str(error):
                 raise
             self.inside = False
             made = without_meta_kernel(func, args, kwargs)
