@@ -15,18 +15,9 @@ from aotcheck._torch2.dispatch import meta_kernels
 from aotcheck._torch2.dynamo import hide_from_dynamo
 
 __all__ = [
-    "AccumulateGrad",
-    "freed_error",
-    "is_custom",
-    "keeps_graph",
-    "kept_by",
-    "set_grad",
-    "skipped",
-    "tells_of_lost_values",
-    "unpack",
-    "wants",
-    "wants_all",
-]
+    "AccumulateGrad", "freed_error", "is_custom", "keeps_graph", "kept_by", "set_grad", "set_hooks", "skipped",
+    "takes_one", "tells_of_lost_values", "unpack", "wants", "wants_all",
+]  # fmt: skip
 
 _C = torch._C
 _GRADIENT = torch.empty(0)
@@ -67,6 +58,17 @@ def kept_by(node: Any) -> list[Tensor] | None:
 def is_custom(node: Any) -> bool:
     """Whether ``node`` is of a ``torch.autograd.Function``."""
     return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def takes_one(node: Any) -> bool:
+    """Whether ``node`` takes the gradient of one result only."""
+    return len(node._input_metadata) == 1
+
+
+def set_hooks(t: Tensor, hooks: dict[int, Any]) -> None:
+    """Let ``hooks`` be what ``register_hook`` adds to and the node of ``t`` calls."""
+    t._backward_hooks = hooks
+    t.grad_fn._register_hook_dict(t)  # type: ignore[union-attr]  # a result of a Function has one
 
 
 @contextlib.contextmanager

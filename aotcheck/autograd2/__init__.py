@@ -18,26 +18,8 @@ from aotcheck.autograd2.runtime.compile import nop
 from aotcheck.autograd2.runtime.functional import assert_functional
 
 __all__ = [
-    "CompiledModule",
-    "Config",
-    "Counters",
-    "Explanation",
-    "NotFunctionalError",
-    "OnUnsupported",
-    "SchemaError",
-    "UnsupportedError",
-    "aot_function",
-    "aot_module",
-    "aot_module_simplified",
-    "assert_functional",
-    "compiled_function",
-    "compiled_module",
-    "config",
-    "counters",
-    "default_partition",
-    "explain",
-    "make_boxed_compiler",
-    "make_boxed_func",
-    "nop",
-    "patch_config",
-]
+    "CompiledModule", "Config", "Counters", "Explanation", "NotFunctionalError", "OnUnsupported", "SchemaError",
+    "UnsupportedError", "aot_function", "aot_module", "aot_module_simplified", "assert_functional",
+    "compiled_function", "compiled_module", "config", "counters", "default_partition", "explain",
+    "make_boxed_compiler", "make_boxed_func", "nop", "patch_config",
+]  # fmt: skip

@@ -198,6 +198,8 @@ def _emit(
             empty=any(g.is_empty for g in (*lies, *(g for g, _ in region.component.tangents))),
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
+        count = len(region.component.results) if len(region.starts) > 1 else 0
+        runner.apart = tuple(k for k in range(count) if _torch.takes_one(region.starts[k][0]))
         attachments.append(Attachment(runner, region.component, tuple(watched), dirty))
     graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]

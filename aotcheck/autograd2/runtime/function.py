@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class Runner:
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
         asks: whether a backward must learn to which inputs gradients are asked for.
         empty: whether it has to do with tensors without elements: errors and gradients' strides hang on the tangents'.
+        apart: of several results, those that have nodes of their own in eager.
         ready: the backwards that were asked for.
     """
 
@@ -57,6 +59,7 @@ class Runner:
     drops: bool = False
     asks: bool = True
     empty: bool = False
+    apart: tuple[int, ...] = field(default=(), init=False)
     ready: dict[Request, Ready] = field(default_factory=dict)
 
     def backward(self, request: Request, sizes: Mapping[str, Any]) -> Ready:
@@ -191,6 +194,13 @@ def watch(tensors: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
     return counters
 
 
+class _Hooks(collections.OrderedDict[int, Any]):
+    """Hooks of a result that has a node of its own in eager: without a gradient they are not called."""
+
+    def __setitem__(self, number: int, hook: Callable[[Tensor], Any]) -> None:
+        super().__setitem__(number, lambda gradient: None if gradient is None else hook(gradient))
+
+
 class _Attached(torch.autograd.Function):
     """Results and saved tensors come in containers, so autograd sees only the inputs to which gradients flow."""
 
@@ -291,4 +301,7 @@ def attach(
     if any(_torch.base_of(r) is not None for r in results):
         kept = {r: r.detach() for r in results if _torch.base_of(r) is not None}
         results, left = (tuple([kept.get(t, t) for t in ts]) for ts in (results, left))
-    return _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)
+    found = _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)
+    for k in runner.apart:
+        _torch.set_hooks(found[k], _Hooks())
+    return found
