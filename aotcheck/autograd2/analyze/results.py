@@ -144,18 +144,17 @@ class Results:
             if any(g.is_beyond(state.nbytes) for g in (geometry_of(t), *ends)):
                 if needs or _torch.base_of(t) is not None:
                     refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
-                assert state.source is not None
-                return Alias(Given(state.source), geometry=geometry_of(t), inference=t.is_inference())
-            early = _is_early(t, chain)
-            if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
-                refuse(Event.HISTORY, "a view of an argument that was detached and written since")
-            return Alias(Given(given), _steps(chain), early=early)
-        if state.is_input:
-            if needs:
-                refuse(Event.HISTORY, "a tensor on the storage of an argument")
-            assert state.source is not None
-            return Alias(Given(state.source), geometry=geometry_of(t), inference=t.is_inference())
-        return self._of_own_storage(t, needs, state, chain, root)
+            else:
+                early = _is_early(t, chain)
+                if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
+                    refuse(Event.HISTORY, "a view of an argument that was detached and written since")
+                return Alias(Given(given), _steps(chain), early=early)
+        elif state.source is None:
+            return self._of_own_storage(t, needs, state, chain, root)
+        elif needs:
+            refuse(Event.HISTORY, "a tensor on the storage of an argument")
+        assert state.source is not None
+        return Alias(Given(state.source), geometry=geometry_of(t), inference=t.is_inference())
 
     def _of_own_storage(
         self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor

@@ -62,12 +62,8 @@ def inputs_after(traced: Traced, analysis: Analysis) -> tuple[InputAfter, ...]:
                 part.value, part.version = _stands_for(part), state.version
                 found.append(InputAfter(part.value, k))
     for state in traced.tracer.table.states.values():
-        if state.lost is not None or len(state.roots) != 1:
-            continue
-        root = state.roots[0]
-        if root.version != state.version or root.value is None:
-            continue
-        if root.value in results:
+        root = state.roots[0] if state.lost is None and len(state.roots) == 1 else None
+        if root is not None and root.version == state.version and root.value in results:
             _forget(state, root)
     return tuple(found)
 

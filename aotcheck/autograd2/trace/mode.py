@@ -13,7 +13,7 @@ from aotcheck.autograd2.trace import data, writes
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
-from aotcheck.autograd2.trace.replica import ASKED, Replica
+from aotcheck.autograd2.trace.replica import ASKED, Replica, make_replica
 
 aten = torch.ops.aten
 
@@ -45,9 +45,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
                 refuse(Event.WRAPPER, kind.__name__)
         if func is aten.lift_fresh.default:
             return self.lift(args[0])
-        self._admit(args)
-        if kwargs:
-            self._admit(kwargs.values())
+        args = tuple(map(self._admitted, args))
+        kwargs = {k: self._admitted(a) for k, a in kwargs.items()}
         info = info_of(func)
         if _torch.is_composite(func) and info.kind is not Kind.BATCH_NORM:
             with _torch.as_before_dispatch(), self:
@@ -62,23 +61,25 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
             data.ask_of_masks(self, *args[:3])
         return _HANDLERS[info.kind](self, func, info, args, kwargs)
 
-    def _admit(self, arguments: Any) -> None:
-        """Refuse tensors that are no replicas."""
-        for a in arguments:
-            if isinstance(a, Tensor):
-                if type(a) is not Replica:
-                    self._refuse_captured(a)
-            elif type(a) in (list, tuple):
-                self._admit(a)
-            elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
-                refuse(Event.CAPTURED, "a storage that belongs to no input")
-            elif type(a) is torch.Generator:
-                self.draws.of(a, _torch.META)
+    def _admitted(self, a: Any) -> Any:
+        """An argument. Tensors that are no replicas are refused."""
+        if isinstance(a, Tensor):
+            return a if type(a) is Replica else self._captured(a)
+        if type(a) in (list, tuple):
+            return type(a)(map(self._admitted, a))
+        if isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
+            refuse(Event.CAPTURED, "a storage that belongs to no input")
+        if type(a) is torch.Generator:
+            self.draws.of(a, _torch.META)
+        return a
 
-    def _refuse_captured(self, a: Tensor) -> None:
+    def _captured(self, a: Tensor) -> Tensor:
         if a.layout is not torch.strided:
             refuse(Event.SPARSE, str(a.layout))
-        refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input")
+        if not a._is_zerotensor():
+            refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input")
+        with _torch.without_modes():  # a view of a replica, which torch makes unseen
+            return make_replica(a, a.device, self)
 
 
 _HANDLERS: dict[Kind, Callable[[Tracer, Any, OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = {

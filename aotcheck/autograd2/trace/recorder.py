@@ -16,7 +16,7 @@ from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
-from aotcheck.autograd2.trace.info import OpInfo, info_of
+from aotcheck.autograd2.trace.info import OpInfo
 from aotcheck.autograd2.trace.layouts import SIZED, UNSURE, as_eager, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
@@ -99,9 +99,11 @@ class Recorder:
                 kwargs = {**kwargs, "device": device}
         if here.get("layout") not in (None, torch.strided, torch.sparse_coo if self.in_backward else None):
             refuse(Event.SPARSE, str(here["layout"]))
-        if func is _ZEROS:
-            func, info = aten.zeros.default, info_of(aten.zeros.default)
-        out = self.measured(func, info, args, here)
+        if func is _ZEROS:  # the replica is one too: autograd then leaves out what eager does
+            with _torch.without_modes():
+                func, out = aten.zeros.default, func(*args, **kwargs)
+        else:
+            out = self.measured(func, info, args, here)
         if func is aten.diagonal.default and self.symbols is not None and 0 in out.shape:
             _torch.set_geometry(out, _torch.storage_of(out), args[0].storage_offset(), out.shape, out.stride())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
@@ -147,18 +149,14 @@ class Recorder:
 
     def _aliased(self, out: Any, args: tuple[Any, ...]) -> Tensor | None:
         """The argument on whose memory the first result lies."""
-        first = out if isinstance(out, Tensor) else None
-        if first is None and isinstance(out, (list, tuple)):
-            first = next((o for o in out if isinstance(o, Tensor)), None)
+        several = out if isinstance(out, (list, tuple)) else (out,)
+        first = next((o for o in several if isinstance(o, Tensor)), None)
         if first is None:
             return None
         if not _is_strided(first):
             refuse(Event.SPARSE, str(first.layout))
         address = _torch.address_of(first)
-        for a in args:
-            if isinstance(a, Tensor) and _torch.address_of(a) == address:
-                return a
-        return None
+        return next((a for a in args if isinstance(a, Tensor) and _torch.address_of(a) == address), None)
 
     def views_of(self, func: Any, source: Tensor, rest: tuple[Any, ...]) -> Any:
         """The view that ``func`` makes of a tensor, recorded as an op that the function calls."""

@@ -188,6 +188,15 @@ def test_functional_jacobians_of_a_compiled_function(compile):
     yield torch.autograd.functional.hvp(lambda x: compiled(x, w).sum(), x, w)
 
 
+@pytest.mark.parametrize("of", [lambda x: (x**3).sum() * x[0], lambda x: torch.atan2(x, x * 2).sum()])
+@session
+def test_zeros_of_forward_mode_stay_zero_beside_infinities(compile, of):
+    x = leaf(3)
+    y = compile(lambda x: torch.func.jacfwd(torch.func.jacfwd(of))(x))(x)
+    infinite = torch.zeros_like(y, memory_format=torch.contiguous_format).fill_diagonal_(float("inf"))
+    yield y, torch.autograd.grad(y, x, infinite)
+
+
 @session
 def test_is_grads_batched_runs_the_backward_under_vmap(compile):
     """``is_grads_batched`` runs the backward under vmap."""
