@@ -49,9 +49,9 @@ from aotcheck.autograd2.ir.structure import Structure, build
 from aotcheck.autograd2.ir.tables import GONE, set_item
 from aotcheck.autograd2.joint.memory import InputAfter
 from aotcheck.autograd2.joint.regions import Component
+from aotcheck.autograd2.runtime import tensors
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, attach, stand_in, watch
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, argument, built, geometry_text, name_of, numbers
-from aotcheck.autograd2.runtime.tensors import as_base, as_inference, flat_of, raw_alias, restrided, set_storage
 
 NOTHING: Mapping[int, int] = {}
 Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
@@ -99,18 +99,19 @@ def emit(
         order: attachments, by position, and views, in the order in which gradients of what they share are summed.
     """
     s = Source()
-    s.names |= {
-        "forward": forward, "attach": attach, "flat_of": flat_of, "no_grad": torch.no_grad, "build": build,
-        "enable_grad": torch.enable_grad, "restrided": restrided, "set_grad": _torch.set_grad,
-        "raw_alias": raw_alias, "set_storage": set_storage, "empty": torch.empty, "inference": torch.inference_mode,
+    s.names |= vars(tensors) | {
+        "forward": forward, "attach": attach, "no_grad": torch.no_grad, "build": build, "watch": watch,
+        "enable_grad": torch.enable_grad, "set_grad": _torch.set_grad, "stand_in": stand_in,
+        "empty": torch.empty, "inference": torch.inference_mode, "parameter": torch.nn.Parameter,
         "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
-        "parameter": torch.nn.Parameter, "as_inference": as_inference, "watch": watch, "stand_in": stand_in,
         "autocast_off": _torch.autocast_off, "increment_version": torch.autograd.graph.increment_version,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
     s.add("def call(inputs, looked, tables, n):", 0)
     if count:
         s.add(f"({', '.join(f'a{k}' for k in range(count))},) = inputs")
+    if count > 1 and effects.written:
+        s.add("check_memory(inputs)")
     for name, read in symbolic.reads.items():
         s.add(f"{name} = {read}")
     if symbolic.derived:
@@ -123,13 +124,11 @@ def emit(
     for m in effects.moved:
         if m.requires_grad:
             s.add(_in_place(f"a{m.input}.requires_grad_()", signature, m.input, modes))
-    grad = modes.grad
-    inside = modes.inference and not attachments
+    grad, inside = modes.grad, modes.inference and not attachments
     detached = ".detach()" if grad and (modes.records_grad or effects.moved) else ""  # saved views of what moves
-    given = [f"a{i}{detached}" if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs]
+    given = [*(f"a{i}{detached}" if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs), *symbolic.taken]
     flats = dict(i for i in graph_inputs if isinstance(i, tuple))
     results = [f"r{k}" for k in range(len(signature.results))]
-    given += symbolic.taken
     drawn = [s.bind("generator", g) for g in modes.draws]
     if drawn:
         s.add(f"states = {', '.join(f'{g}.get_state()' for g in drawn)},")
@@ -329,7 +328,6 @@ class _Order:
     def early(self) -> None:
         """Views that are made before their base is written."""
         for k in sorted({k for attachment in self.attachments for k in attachment.dirty}):
-            self.s.names["as_base"] = as_base
             self.s.add(f"r{k} = as_base(r{k})")
         inputs, made = self.signature.inputs, self.signature.made
         viewed = {how.base for how in made if isinstance(how, Alias) and how.early}

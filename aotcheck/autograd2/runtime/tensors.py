@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck.autograd2.trace.gate import Event, refuse
 
 
 def flat_of(t: Tensor, dtype: torch.dtype) -> Tensor:
@@ -19,6 +21,15 @@ def flat_of(t: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _placed(t: Tensor, dtype: torch.dtype, offset: Any, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
     return torch.empty(0, dtype=dtype, device=t.device).set_(t.untyped_storage(), offset, shape, stride)
+
+
+def check_memory(tensors: Sequence[Tensor]) -> None:
+    """Refuse tensors whose storages share memory, as what another library lends may."""
+    storages = {t.untyped_storage() for t in tensors}
+    if not all(s.resizable() for s in storages):
+        spans = sorted((s.data_ptr(), s.data_ptr() + s.nbytes()) for s in storages if s.nbytes())
+        if any(start < end for (_, end), (start, _) in itertools.pairwise(spans)):
+            refuse(Event.MEMORY)
 
 
 def as_base(t: Tensor) -> Tensor:

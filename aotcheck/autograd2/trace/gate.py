@@ -48,6 +48,7 @@ class Event(enum.Enum):
     LEAF = ("requires_grad changed inside", "set it once, on a tensor that is no view and is not moved")
     CAST = ("autocast inside a kernel", "switch autocast off where the op is called")
     INFERENCE = ("inference mode inside", "enter and leave inference mode outside of the function")
+    MEMORY = ("storages that share memory", "clone what another library lends")
     COUNTERS = ("saved memory with several version counters", "use detach in place of .data and set_")
     GRAPH = ("error in a graph alone", "nothing: the call ran eagerly")
     KERNEL = ("error in the trace alone", "nothing: the call ran eagerly")

@@ -107,6 +107,8 @@ class StorageTable:
         self.flush(state)
         if state.is_input:
             dtypes = {r.geometry.dtype for r in state.roots}
+            if dtypes == {torch.bool}:  # of which a copy makes other bytes zeros and ones
+                dtypes |= {v.geometry.dtype for v in state.views.values()}
             dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
             if not same(state.nbytes % dtype.itemsize, 0):
                 dtype = torch.uint8
