@@ -108,8 +108,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
     """Inputs of which something else changed than data."""
     found: list[MetadataMutation] = []
     for state in _storages(traced):
-        if state.resized:
-            assert state.source is not None
+        if state.resized and state.source is not None:
             found.append(MetadataMutation(state.source, nbytes=state.nbytes))
     for k, i in enumerate(traced.inputs):
         t, meta = i.replica, i.input.meta

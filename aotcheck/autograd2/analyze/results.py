@@ -109,7 +109,7 @@ class Results:
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
-        if lost and not _is_early(t, chain):
+        if lost and (not _is_early(t, chain) or _is_custom(t) is not _is_custom(root)):
             refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:
             made = self._plain(t, False, state, chain, root)
@@ -238,8 +238,7 @@ class Results:
 
     def anchor(self, state: StorageState) -> Given | Fresh:
         """A tensor that lies on a storage, whatever its geometry."""
-        if state.is_input:
-            assert state.source is not None
+        if state.source is not None:
             return Given(state.source)
         if state not in self._roots:
             view = state.roots[0]
@@ -268,6 +267,12 @@ def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
     if not chain or state_of(chain[0].source).moved or any(s.op in (*_DETACHES, *UNSAFE_SPLITS) for s in chain):
         return False
     return chain[-1].version != _torch.version_of(t)
+
+
+def _is_custom(t: Tensor) -> bool:
+    """Whether ``t`` is a view that a custom Function made, or a view of such a one."""
+    is_view = _torch.base_of(t) is not None
+    return is_view and bool(_torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION)
 
 
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:

@@ -92,11 +92,9 @@ class Recorder:
         """An op that gives new tensors, or views of an argument."""
         device = self.device_of(args, kwargs)
         here = kwargs
-        if info.takes_device:
-            has_tensor = any(isinstance(a, Tensor) for a in args)
-            if kwargs.get("device") is not None or not has_tensor:
-                here = {**kwargs, "device": _torch.META}
-                kwargs = {**kwargs, "device": device}
+        if info.takes_device and (kwargs.get("device") is not None or not any(isinstance(a, Tensor) for a in args)):
+            here = {**kwargs, "device": _torch.META}
+            kwargs = {**kwargs, "device": device}
         if here.get("layout") not in (None, torch.strided, torch.sparse_coo if self.in_backward else None):
             refuse(Event.SPARSE, str(here["layout"]))
         if func is _ZEROS:  # the replica is one too: autograd then leaves out what eager does
@@ -254,15 +252,10 @@ class Recorder:
             if wanted.type == "cuda" and cast("int | None", wanted.index) is None:
                 return torch.device("cuda", torch.cuda.current_device())
             return wanted
-        found: torch.device | None = None
-        for a in (*args, *kwargs.values()):
-            for x in a if type(a) in (list, tuple) else (a,):
-                if type(x) is Replica:
-                    device = state_of(x).device
-                    if device.type != "cpu" or x.dim() > 0:
-                        return device
-                    found = found or device
-        return torch.get_default_device() if found is None else found
+        given = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
+        found = [(state_of(x).device, x) for x in given if type(x) is Replica]
+        decide = (device for device, x in found if device.type != "cpu" or x.dim() > 0)
+        return next(decide, found[0][0] if found else torch.get_default_device())
 
     def value_of(self, a: Any) -> Any:
         """An argument as the graph names it."""
@@ -384,8 +377,7 @@ def _is_strided(t: Tensor) -> bool:
 
 
 def _same_memory(a: Tensor, b: Tensor) -> bool:
-    same = _torch.address_of(a) == _torch.address_of(b)
-    return same and geometry_of(a) == geometry_of(b)
+    return _torch.address_of(a) == _torch.address_of(b) and geometry_of(a) == geometry_of(b)
 
 
 def _terms(a: Any) -> Any:

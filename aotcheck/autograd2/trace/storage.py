@@ -105,7 +105,7 @@ class StorageTable:
 
     def _make_flat(self, state: StorageState) -> None:
         self.flush(state)
-        if state.is_input:
+        if state.source is not None:
             dtypes = {r.geometry.dtype for r in state.roots}
             if dtypes == {torch.bool}:  # of which a copy makes other bytes zeros and ones
                 dtypes |= {v.geometry.dtype for v in state.views.values()}
@@ -114,7 +114,6 @@ class StorageTable:
                 dtype = torch.uint8
             view = View(state, flats.flat_geometry(state.nbytes, dtype))
             value = self.graph.placeholder(view.geometry, state.device)
-            assert state.source is not None
             self.flat_inputs.append((value, state.source, dtype))
             if state.version > 0:
                 for root in state.roots:

@@ -488,3 +488,19 @@ def test_a_view_requires_grad_as_its_base_does_that_was_told_to() -> None:
     assert view.requires_grad
     x.detach_()
     assert not view.requires_grad
+
+
+def test_a_view_that_a_custom_function_made_of_what_is_written_then_is_refused() -> None:
+    class View(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.unsqueeze(0)
+
+    def function(base: Any, x: Any) -> Any:
+        view = View.apply(x)
+        base.mul_(2)
+        return view
+
+    base = torch.ones(2)
+    with pytest.raises(UnsupportedError, match="view made under no_grad"):
+        aot_function(function)(base, base.view(2).requires_grad_())
