@@ -128,6 +128,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         if resized and (other_storage or all(map(geometry.is_beyond, sizes))):
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if other_storage or other_geometry:
+            if other_storage and now.version and now.source is None:
+                traced.tracer.table.flat(now)
             base = results.anchor(now) if other_storage else None
             if geometry.dtype != i.geometry.dtype or (geometry.conj, geometry.neg) != (i.geometry.conj, i.geometry.neg):
                 refuse(Event.STORAGE, f"{i.input.descriptor} gets another dtype")

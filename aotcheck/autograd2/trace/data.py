@@ -149,9 +149,6 @@ def without_masks(tracer: Any, indices: Any) -> Any:
     """Indices with, for each mask, where it is true."""
     found: list[Any] = []
     for i in indices:
-        if is_mask(i):
-            rows = nonzero(tracer, i)
-            found += [tracer.views_of(aten.select.int, rows, (1, d)) for d in range(i.dim())]
-        else:
-            found.append(i)
+        rows = nonzero(tracer, i) if is_mask(i) else None
+        found += [i] if rows is None else [tracer.views_of(aten.select.int, rows, (1, d)) for d in range(i.dim())]
     return found

@@ -12,6 +12,7 @@ import torch
 from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.ir.meta import Geometry, row_major
 from aotcheck.autograd2.ir.size import Size, same
+from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.view import StorageState, View
 
 aten = torch.ops.aten
@@ -36,7 +37,7 @@ def flat_of_root(graph: Graph, state: StorageState, root: View) -> tuple[View, N
         value = graph.like(value, aten.reshape.default, value, [-1])
         value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
         if not same(total, g.numel):
-            value = pad(graph, value, total - g.numel, g.dtype)
+            refuse(Event.UNKNOWN_STORAGE, "memory behind what an op gave")
     else:
         zeros = graph.like(value, aten.zeros.default, [total], dtype=g.dtype, device=state.device)
         value = graph.like(value, aten.as_strided_scatter.default, zeros, value, [*g.shape], [*g.stride], g.offset)

@@ -17,7 +17,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo
-from aotcheck.autograd2.trace.layouts import SIZED, UNSURE, as_eager, without_meta_kernel
+from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -102,6 +102,11 @@ class Recorder:
                 func, out = aten.zeros.default, func(*args, **kwargs)
         else:
             out = self.measured(func, info, args, here)
+        if func in SUMMED and out.dim() == 0 and 0 not in args[0].shape:
+            shape = torch.broadcast_shapes(*[a.shape for a in args if isinstance(a, Tensor)])
+            with _torch.without_modes():
+                summands = torch.empty(shape, dtype=out.dtype, device=_torch.META)
+            _torch.set_geometry(out, _torch.storage_of(summands), 0, (), ())
         if func is aten.diagonal.default and self.symbols is not None and 0 in out.shape:
             _torch.set_geometry(out, _torch.storage_of(out), args[0].storage_offset(), out.shape, out.stride())
         if info.may_alias and (source := self._aliased(out, args)) is not None:

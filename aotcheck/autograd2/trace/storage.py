@@ -265,8 +265,6 @@ class StorageTable:
 
 def _known_at(view: View | None, version: int) -> bool:
     """Whether the value of ``view``, or of one that it is derived from, is at hand as of ``version``."""
-    while view is not None:
-        if view.version == version:
-            return True
+    while view is not None and view.version != version:
         view = view.parent
-    return False
+    return view is not None

@@ -292,16 +292,13 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     tracer.keep.append(target)
     geometry = geometry_of(target)
     check_bounds(func, target, geometry)
-    if geometry in parent.state.views:
-        return target
-    packet = {"transpose_": aten.transpose, "swapaxes_": aten.transpose, "swapdims_": aten.transpose}.get(name)
-    packet = packet or getattr(aten, name[:-1])
-    if name == "as_strided_":
+    if geometry in parent.state.views or name == "as_strided_":
         tracer.table.view(target)
-    else:
-        op = aten.transpose.int if packet is aten.transpose else getattr(packet, _torch.overload_name(func))
-        view = parent.state.views[geometry] = View(parent.state, geometry)
-        view.derive(parent, op, tuple(args[1:]), kwargs)
+        return target
+    swaps = name in ("transpose_", "swapaxes_", "swapdims_")
+    op = aten.transpose.int if swaps else getattr(getattr(aten, name[:-1]), _torch.overload_name(func))
+    view = parent.state.views[geometry] = View(parent.state, geometry)
+    view.derive(parent, op, tuple(args[1:]), kwargs)
     return target
 
 
