@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
+from aotcheck.autograd2.ir.size import same
 from aotcheck.autograd2.trace.flat import scatter
 from aotcheck.autograd2.trace.view import RESHAPES, WINDOW, View
 
@@ -42,9 +44,7 @@ def inverse(graph: Graph, view: View, value: Node, before: Callable[[], Node]) -
     if op is aten.view_as_complex.default:
         return graph.like(value, aten.view_as_real.default, graph.like(value, aten.resolve_conj.default, value))
     old = before()
-    if op is aten.select.int:
-        return graph.like(value, aten.select_scatter.default, old, value, *args)
-    if op is aten.slice.Tensor:
-        return graph.like(value, aten.slice_scatter.default, old, value, *args)
-    assert op is aten.diagonal.default, op
-    return graph.like(value, aten.diagonal_scatter.default, old, value, *args, **view.kwargs)
+    if not same(view.state.nbytes % view.geometry.dtype.itemsize, 0):  # of which the op makes no copy
+        old = graph.like(old, aten.clone.default, old)
+    scatter_op = getattr(aten, f"{_torch.op_name(op)}_scatter").default  # select's, slice's, diagonal's
+    return graph.like(value, scatter_op, old, value, *args, **view.kwargs)
