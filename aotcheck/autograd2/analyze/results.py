@@ -109,7 +109,7 @@ class Results:
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
-        if lost and (not _is_early(t, chain) or _is_custom(t) is not _is_custom(root)):
+        if lost and (not _is_early(t, chain) or (_is_custom(t) and not _is_custom(root))):
             refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:
             made = self._plain(t, False, state, chain, root)
@@ -271,8 +271,7 @@ def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
 
 def _is_custom(t: Tensor) -> bool:
     """Whether ``t`` is a view that a custom Function made, or a view of such a one."""
-    is_view = _torch.base_of(t) is not None
-    return is_view and bool(_torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION)
+    return bool(_torch.base_of(t) is not None and _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION)
 
 
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:

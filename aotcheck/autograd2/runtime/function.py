@@ -247,9 +247,8 @@ class _Attached(torch.autograd.Function):
                 places = [position[k] for k in graph.saved] if position else range(len(graph.saved))
                 saved = [_torch.unpack(ctx, k) if left is None else left.get(k) for k in places]
         except RuntimeError as error:  # of a view that the graph made, as it runs under no_grad
-            if not str(error).startswith("A view was created in no_grad"):
-                raise
-            raise RuntimeError(_WRITTEN) from None
+            written = str(error).startswith("A view was created in no_grad")
+            raise (RuntimeError(_WRITTEN) if written else error) from None
         found = runner.run(ready, saved, tangents, ctx.sizes)
         if not _torch.keeps_graph():
             _free(ctx, runner, None if whole and left is None else reached)

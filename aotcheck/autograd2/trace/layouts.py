@@ -31,8 +31,7 @@ _SHUFFLES = ("channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "roll
 _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "native_batch_norm")
 UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS)}
 UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats}
-SUMMED = frozenset(getattr(aten, f"{x}_loss").default for x in ("mse", "smooth_l1", "soft_margin"))
-SUMMED |= {aten.binary_cross_entropy.default}
+SUMMED = {getattr(aten, x).default for x in ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")}
 """Losses whose sum or mean lies in the memory of their summands."""
 _MOST_BYTES = 1 << 30
 _MOST_ODD = 1 << 16
