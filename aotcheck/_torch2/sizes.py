@@ -20,24 +20,10 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
-    "FloatNode",
-    "GuardOnDataDependentSymNode",
-    "PythonPrinter",
-    "ShapeEnv",
-    "decided",
-    "evaluated",
-    "expression_of",
-    "hint_of",
-    "marks_of",
-    "new_number",
-    "new_symbol",
-    "range_of",
-    "simplified",
-    "symbol_named",
-    "symbolic_int",
-    "unbacked_number",
-    "valued",
-]
+    "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "decided", "evaluated", "expression_of",
+    "hint_of", "marks_of", "new_number", "new_symbol", "range_of", "simplified", "symbol_named", "symbolic_int",
+    "unbacked_number", "valued",
+]  # fmt: skip
 
 
 def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:

@@ -300,15 +300,8 @@ def aot_module_simplified(
     Raises:
         UnsupportedError: ``mod`` does what is refused, or has a fake parameter.
     """
-    made = aot_function(
-        mod,
-        fw_compiler,
-        bw_compiler,
-        partition_fn,
-        decompositions,
-        inference_compiler=inference_compiler,
-        dynamic=options.get("dynamic"),
-    )
+    given = mod, fw_compiler, bw_compiler, partition_fn, decompositions
+    made = aot_function(*given, inference_compiler=inference_compiler, dynamic=options.get("dynamic"))
     compiled: Compiled = vars(made)["aotcheck"]
     if isinstance(mod, nn.Module):
         for name, t in (*mod.named_parameters(), *mod.named_buffers()):

@@ -210,7 +210,9 @@ def _emit(
         at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
         reads[name] = at.source("a")
     gives_more = bool(groups) and any(n.op is _RNN for n in part.forward.nodes)
-    modes = Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from())
+    copied = {n.args[0] for n in part.forward.nodes if n.op is torch.ops.aten._to_copy.default and traced.modes[2]}
+    cast = tuple(k for k, i in enumerate(traced.inputs) if i.node in copied and i.input.meta[2:4] == (True, True))
+    modes = Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast)
     derived = {} if symbols is None else symbols.derived
     taken = Symbolic(reads, derived, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
     signature = analysis.signature

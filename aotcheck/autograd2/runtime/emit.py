@@ -112,6 +112,7 @@ def emit(
         s.add(f"({', '.join(f'a{k}' for k in range(count))},) = inputs")
     if count > 1 and effects.written:
         s.add("check_memory(inputs)")
+    modes.begin(s)
     for name, read in symbolic.reads.items():
         s.add(f"{name} = {read}")
     if symbolic.derived:
@@ -149,8 +150,7 @@ def emit(
         s.add("finally:")
         s.add("set_grad(True)", 2)
     if symbolic.defined:
-        names = "".join(f"{name}, " for name in symbolic.defined)
-        s.add(f"{names} = out[{-len(symbolic.defined)}:]")
+        s.add(f"{', '.join(symbolic.defined)}, = out[{-len(symbolic.defined)}:]")
         s.add(f"sizes.update({', '.join(f'{name}={name}' for name in symbolic.defined)})")
         s.add(f"out = out[:{-len(symbolic.defined)}]")
     if results:

@@ -13,6 +13,7 @@ from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import After, End, Fresh, Given, Inner, Made
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
+from aotcheck.autograd2.runtime.tensors import check_casts
 
 
 @dataclass
@@ -53,6 +54,7 @@ class Modes:
         autocast: whether autocast is, which the graph was recorded below.
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
         draws: the generators from which the graph draws.
+        cast: inputs that are leaves and that the graph casts, where autocast is on.
     """
 
     grad: bool
@@ -60,6 +62,13 @@ class Modes:
     autocast: bool
     records_grad: bool = False
     draws: tuple[torch.Generator, ...] = ()
+    cast: tuple[int, ...] = ()
+
+    def begin(self, s: Source) -> None:
+        """What is asked before anything runs."""
+        if self.cast:
+            s.names["check_casts"] = check_casts
+            s.add(f"check_casts(({''.join(f'a{k}, ' for k in self.cast)}))")
 
 
 @dataclass(frozen=True)

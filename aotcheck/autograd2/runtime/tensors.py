@@ -1,8 +1,10 @@
-"""What emitted code calls to make tensors on memory that is there, and to move them."""
+"""What emitted code calls to make tensors on memory that is there, and to move them; and what autocast has cast."""
 
 from __future__ import annotations
 
 import itertools
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,3 +73,31 @@ def set_storage(t: Tensor, base: Tensor, g: Geometry, shift: int | None, by_data
             t.data = made
         else:
             t.set_(made.untyped_storage(), made.storage_offset(), made.shape, made.stride())
+
+
+class _Region(threading.local):
+    """Where autocast is on, it casts a leaf once: the probe tells whether it has, ``versions`` those of leaves then."""
+
+    def __init__(self) -> None:
+        self.probe, self.value = torch.ones(1, 1, requires_grad=True), 1
+        self.versions: dict[weakref.ref[Tensor], int] = {}
+
+
+_region = _Region()
+
+
+def check_casts(leaves: Sequence[Tensor]) -> None:
+    """Refuse where a leaf was written since an earlier call in this region of autocast: eager uses the cast of then."""
+    if not torch.is_autocast_cache_enabled():
+        return
+    with torch.enable_grad():
+        cast = torch.mm(_region.probe, _region.probe).item()
+    if cast == _region.value**2:  # as it is now: this is the first call of a region
+        _region.value = 3 - _region.value
+        _region.probe.data.fill_(_region.value)
+        _region.versions.clear()
+    known = _region.versions
+    for t in leaves:
+        version = _torch.version_of(t)
+        if known.setdefault(weakref.ref(t), version) != version:
+            refuse(Event.STALE)

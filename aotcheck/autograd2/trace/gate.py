@@ -46,6 +46,7 @@ class Event(enum.Enum):
     BASE = ("view of a base that has changed", "make the view again after its base was given other data")
     FILL = ("uninitialized memory", "switch deterministic algorithms off where tensors grow")
     LEAF = ("requires_grad changed inside", "set it once, on a tensor that is no view and is not moved")
+    STALE = ("leaf written after autocast cast it", "write leaves outside of autocast")
     CAST = ("autocast inside a kernel", "switch autocast off where the op is called")
     INFERENCE = ("inference mode inside", "enter and leave inference mode outside of the function")
     MEMORY = ("storages that share memory", "clone what another library lends")

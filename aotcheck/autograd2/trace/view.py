@@ -42,18 +42,9 @@ RESHAPES = frozenset(
 UNSAFE_SPLITS = frozenset({aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default})
 """Their results share memory with the operand, though autograd is not told."""
 
-INVERTIBLE = RESHAPES | {
-    aten.transpose.int,
-    aten.t.default,
-    aten.permute.default,
-    aten.select.int,
-    aten.slice.Tensor,
-    aten.diagonal.default,
-    aten.view_as_real.default,
-    aten.view_as_complex.default,
-    aten._conj.default,
-    aten._neg_view.default,
-}  # fmt: skip
+INVERTIBLE = RESHAPES | {aten.view_as_real.default, aten.view_as_complex.default}
+INVERTIBLE |= {aten.transpose.int, aten.t.default, aten.permute.default, aten._conj.default, aten._neg_view.default}
+INVERTIBLE |= {aten.select.int, aten.slice.Tensor, aten.diagonal.default}
 """Ops whose result, when written, can be carried to their operand by another op."""
 
 WINDOW = "window"
