@@ -221,8 +221,8 @@ is_symbolic: Callable[[Tensor], bool] = vars(_C.TensorBase)["_has_symbolic_sizes
 """Whether a size, a stride or the offset of a tensor is a SymInt."""
 data_of: Callable[[Tensor], Tensor] = _data.__get__
 """``t.data``: the same memory with a version counter of its own."""
-
-
+is_efficient_zero: Callable[[Tensor], bool] = vars(_C.TensorBase)["_is_zerotensor"]
+"""Whether it is made of zeros that have no memory."""
 set_data: Callable[[Tensor, Tensor], None] = _data.__set__
 """``t.data = data``, past a subclass that looks at what is assigned."""
 

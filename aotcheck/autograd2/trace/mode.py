@@ -76,7 +76,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
     def _captured(self, a: Tensor) -> Tensor:
         if a.layout is not torch.strided:
             refuse(Event.SPARSE, str(a.layout))
-        if not a._is_zerotensor():
+        if not _torch.is_efficient_zero(a):
             refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input")
         with _torch.without_modes():  # a view of a replica, which torch makes unseen
             return make_replica(a, a.device, self)
