@@ -30,7 +30,7 @@ from aotcheck.autograd2.runtime.first_run import run_once, unused
 from aotcheck.autograd2.runtime.function import Ready, Runner
 from aotcheck.autograd2.runtime.source import Modes, Symbolic
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.replica import Needs, disarm, rearm
+from aotcheck.autograd2.trace.replica import Needs, disarm, place_of, rearm, state_of
 from aotcheck.autograd2.trace.run import Traced, UserError, trace
 
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
@@ -253,7 +253,8 @@ class _Seen:
                 self._add(Made(m), analysis.tensors[m], analysis.results[how.index].node)
 
     def _add(self, end: Given | Made, t: Tensor, node: Node | None) -> None:
-        self.by_address.setdefault(_torch.address_of(t), []).append((end, t, node))
+        for address, _ in {place_of(t), state_of(t).born or place_of(t)}:
+            self.by_address.setdefault(address, []).append((end, t, node))
 
     def watched(self, held: Sequence[Held], known: Mapping[Node, int]) -> dict[Given | Made, frozenset[int] | None]:
         """What backwards need as it is after the call, or eager's do, and autograd itself does not watch.

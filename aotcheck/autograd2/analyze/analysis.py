@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.effects import data_mutations, late_moves, metadata_mutations
+from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
 from aotcheck.autograd2.analyze.results import Result, Results
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.meta import is_leaf
@@ -54,12 +54,13 @@ def analyze(traced: Traced) -> Analysis:
         refuse(Event.HOOK, "retain_grad")
     results.make_all(tensors)
     moved = metadata_mutations(traced, results)
+    results.finish()
     shared.looked = Bound().container  # ``apart`` is a cycle, and would keep what the call brought
     signature = Signature(
         tuple(i.input for i in traced.inputs),
         tuple(results.made),
         output,
-        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode, late_moves(traced, moved, results.made)),
+        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode),
         tuple(r.look for r in results.of_graph),
         tuple(shared.built),
     )

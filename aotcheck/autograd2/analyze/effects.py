@@ -5,7 +5,7 @@ from __future__ import annotations
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
-from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, How, MetadataMutation, Mutation, Written
+from aotcheck.autograd2.ir.signature import Alias, Given, How, MetadataMutation, Mutation, Written
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inputs import TracedInput
 from aotcheck.autograd2.trace.replica import Needs, state_of
@@ -42,21 +42,17 @@ def has_new_history(i: TracedInput) -> bool:
     return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
 
 
-def late_moves(traced: Traced, moved: tuple[MetadataMutation, ...], made: list[How]) -> frozenset[int]:
-    """Leaves that get another shape, and of which autograd expects gradients in the former; refused if in a third."""
-    found, viewed = set(), {how.base for how in made if isinstance(how, Alias) and how.steps}
-    for k, i in enumerate(traced.inputs):
-        shape = tuple(i.replica.shape)
-        if not (state_of(i.replica).moved and i.replica.requires_grad and is_leaf(i.replica)):
-            continue
-        expected = _torch.recorded_gradient(_torch.accumulator_of(i.replica), 0)[0]
-        if expected != shape:
-            found.add(k)
-            if expected != i.geometry.shape or Given(k) in viewed:
-                refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes")
-        elif shape != i.geometry.shape and any(m.base is not None for m in moved if m.input == k):
-            refuse(Event.STORAGE, f"{i.input.descriptor} gets another shape and then a gradient")
-    return frozenset(found)
+def _is_late(i: TracedInput, given: Given, elsewhere: bool, made: list[How]) -> bool:
+    """Whether an input moves after what is computed of it gets its history: its gradients have the old shape."""
+    t, shape, by_data = i.replica, tuple(i.replica.shape), elsewhere and state_of(i.replica).data_assigned
+    if not (t.requires_grad and is_leaf(t)) or (leads := _torch.accumulator_of(t)) is None:
+        return by_data
+    expected = _torch.recorded_gradient(leads, 0)[0]
+    viewed = any(isinstance(how, Alias) and how.base == given and how.steps and not how.unmoved for how in made)
+    third = expected != i.geometry.shape
+    if (third and (elsewhere or expected != shape)) or (viewed and expected != shape):
+        refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes, or in a new one")
+    return by_data or expected != shape
 
 
 def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
@@ -116,31 +112,23 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         lost = i.node is None and is_lost(i.replica)  # as its version was counted up
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
         needs = meta.requires_grad if lost else requires_grad(t)
-        other_geometry |= (lost and not i.state.version) or (state_of(t).moved and not needs)
+        other_geometry |= (lost and not i.state.version) or (state_of(t).born is not None and not needs)
+        late = state_of(t).born is not None and _is_late(i, Given(k), other_storage, results.made)
         if i.node is None and has_new_history(i):
             of = traced.input_of(_torch.base_of(t))
-            if state_of(t).set or of is None or not has_new_history(traced.inputs[of]):
+            if state_of(t).set or state_of(t).born or of is None or not has_new_history(traced.inputs[of]):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
-        if (other_storage or other_geometry) and not lost and (needs and not t.is_leaf):
+        moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
+        if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
-        resized = now.resized or traced.tracer.table.is_resized(now)
-        sizes = now.nbytes, _torch.storage_of(i.real).nbytes()
-        if resized and (other_storage or all(map(geometry.is_beyond, sizes))):
+        resized = now.resized or traced.tracer.table.is_resized(now) or (moves and beyond)
+        if resized and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
-        if other_storage or other_geometry:
-            if other_storage and now.version and now.source is None:
-                traced.tracer.table.flat(now)
-            base = results.anchor(now) if other_storage else None
-            if geometry.dtype != i.geometry.dtype or (geometry.conj, geometry.neg) != (i.geometry.conj, i.geometry.neg):
-                refuse(Event.STORAGE, f"{i.input.descriptor} gets another dtype")
-            shift = results.of_graph[base.index].geometry.offset if isinstance(base, Fresh) else None
-            beyond = geometry.is_beyond(now.nbytes)
-            if beyond and (other_storage or geometry.is_beyond(_torch.storage_of(i.real).nbytes())):
-                refuse(Event.FREED, f"{i.input.descriptor} moves there")
+        if moves:
             at = 0 if beyond else len(found)  # before its storage shrinks
-            found.insert(at, MetadataMutation(k, geometry, base, by_data=state_of(t).data_assigned, shift=shift))
+            found.insert(at, MetadataMutation(k, results.at(t), counts=not state_of(t).data_assigned, late=late))
         elif i.node and not (i.state.version or state_of(t).was_a_view) and _torch.version_of(t) != i.version:
-            found.append(MetadataMutation(k, geometry))  # where it lies: counts a version, as for an alias that moved
+            found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
         by_base = i.node is None and not state_of(t).told  # views require grad as their base does
         if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):
             detached = not needs and not meta.is_leaf
@@ -149,7 +137,4 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
         elif meta.requires_grad and needs and not meta.is_leaf and (state_of(t).detached or is_leaf(t)):
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
-    gone = {Given(m.input) for m in found if m.base is not None}
-    if any(m.base in gone for m in found):
-        refuse(Event.STORAGE, "an argument moves to the storage of one that moved")
     return tuple(found)

@@ -15,7 +15,7 @@ from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, GraphResult, Ho
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import info_of
-from aotcheck.autograd2.trace.replica import Replica, ViewStep, state_of
+from aotcheck.autograd2.trace.replica import Place, Replica, ViewStep, place_of, state_of
 from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, StorageState
 
@@ -62,7 +62,9 @@ class Results:
     of_graph: list[Result] = field(default_factory=list)
     made: list[How] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
-    _position: dict[Tensor, int] = field(default_factory=dict)
+    _position: dict[tuple[Tensor, bool], int] = field(default_factory=dict)
+    _left: set[Tensor] = field(default_factory=set, init=False)
+    _detached: frozenset[StorageState] = field(default=frozenset(), init=False)
     _roots: dict[StorageState, tuple[Tensor | None, int]] = field(default_factory=dict)
 
     def add(self, node: Node, geometry: Geometry, tensor: Tensor | None = None, look: GraphResult = _UNSEEN) -> int:
@@ -77,19 +79,36 @@ class Results:
 
         Tensors on one storage that is no input's are made of one result.
         """
-        plain = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
-        self._position = {t: k for k, t in enumerate(tensors)}
+        self._detached = self._only_detached([t for t in tensors if self.traced.input_of(t) is None])
+        self._position = {(t, False): k for k, t in enumerate(tensors)}
         self.tensors = tensors
-        while len(self.made) < len(tensors):
-            self.made.append(self._how(tensors[len(self.made)], plain))
+        for t in tensors:
+            while type(t) is Replica and (step := _view_step(t)) is not None:
+                if self._is_displaced(t) and not self._lies(step.source, step.source_place):
+                    self._left.add(step.source)
+                t = step.source
+        self.finish()
 
-    def _made(self, t: Tensor) -> Made:
-        if t not in self._position:
-            self._position[t] = len(self.tensors)
+    def finish(self) -> None:
+        """Plan how those are made that were added meanwhile."""
+        while (k := len(self.made)) < len(self.tensors):
+            t = self.tensors[k]
+            self.made.append(self._as_born(t) if self._position.get((t, True)) == k else self._how(t))
+
+    def _made(self, t: Tensor, born: bool = False) -> Made:
+        """A tensor, or, if that moves, the same before it moves."""
+        if (t, born) not in self._position:
+            self._position[t, born] = len(self.tensors)
             self.tensors.append(t)
-        return Made(self._position[t])
+        return Made(self._position[t, born])
 
-    def _how(self, t: Tensor, plain: frozenset[StorageState]) -> How:
+    def at(self, t: Tensor) -> Made:
+        """A tensor without history that lies where ``t`` does."""
+        alias = t.data
+        state_of(alias).step = None
+        return self._made(alias)
+
+    def _how(self, t: Tensor) -> How:
         given = self.traced.input_of(t)
         if given is not None:
             return Given(given)
@@ -99,12 +118,7 @@ class Results:
         is_leaf = not lost and _is_new_leaf(t)
         needs = is_leaf or lost or (requires_grad(t) and not t.is_leaf)
         state = self.traced.tracer.table.storage_state(t)
-        chain, root = self._chain(t, stop_at_detach=state in plain)
-        made: How
-        step = state_of(t).step
-        apart = step is not None and _torch.address_of(step.source) != _torch.address_of(t)
-        if step is not None and apart and step.source.requires_grad:
-            refuse(Event.BASE, "an alias is returned that moved, or whose source did")
+        chain, root = self._chain(t, stop_at_detach=state in self._detached)
         if t.is_inference() is not root.is_inference():
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
@@ -112,7 +126,7 @@ class Results:
         if lost and (not _is_early(t, chain) or (_is_custom(t) and not _is_custom(root))):
             refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:
-            made = self._plain(t, False, state, chain, root)
+            made: How = self._plain(t, False, chain, place_of(t))
             if isinstance(made, Alias):
                 of = self.traced.inputs[made.base.input] if isinstance(made.base, Given) else None
                 if is_leaf and of is not None and of.input.meta.requires_grad and not requires_grad(of.replica):
@@ -121,66 +135,97 @@ class Results:
             return made
         if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
             made = Alias(self._made(root), _steps(chain))
-            if _requires_after(root, chain) != needs:
+            if _requires_after(root, chain) != needs or (needs and state_of(root).detached):
                 refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
             return made
+        if root in self._left or self._is_displaced(root):
+            born = state_of(t).born
+            if root is not t or born is None or self._lies(t, born):
+                return self._as_born(t)
+            return Alias(self._made(t, born=True), to=self.at(t))
         last = chain[-1:]
         if needs and len(chain) > 1 and not (state.version or lost) and _requires_after(last[0].source, last):
             return Alias(self._made(last[0].source), _steps(last))  # a view between may be used besides
-        made = self._plain(t, needs, state, chain, root)
+        made = self._plain(t, needs, chain, place_of(t))
         if isinstance(made, Alias) and made.geometry is not None and _torch.requires_grad(t):
             refuse(Event.HISTORY, "a view made under no_grad of what moved and requires grad")
         return made
 
-    def _plain(self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor) -> Fresh | Alias:
-        """How a tensor is made that is no leaf of the function's own."""
-        if state.is_input and not state.resized and geometry_of(t).is_beyond(state.nbytes):
-            refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
-        given = self.traced.input_of(root)
-        if given is not None:
-            if not is_lost(t) and _requires_after(root, chain) != needs:
-                refuse(Event.HISTORY, "a view of an argument that was detached or written since")
-            ends = [s.geometry if s.how.index is None else s.source_geometry for s in chain if state.resized]
-            if any(g.is_beyond(state.nbytes) for g in (geometry_of(t), *ends)):
-                if needs or _torch.base_of(t) is not None:
-                    refuse(Event.HISTORY, "a view of an argument whose storage ends before it")
-            else:
-                early = _is_early(t, chain)
-                if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
-                    refuse(Event.HISTORY, "a view of an argument that was detached and written since")
-                return Alias(Given(given), _steps(chain), early=early)
-        elif state.source is None:
-            return self._of_own_storage(t, needs, state, chain, root)
-        elif needs:
-            refuse(Event.HISTORY, "a tensor on the storage of an argument")
-        assert state.source is not None
-        return Alias(Given(state.source), geometry=geometry_of(t), inference=t.is_inference())
+    def _lies(self, t: Tensor, place: Place) -> bool:
+        return _torch.address_of(t) == place[0] and geometry_of(t) == self.traced.tracer.table.spelled(place[1])
 
-    def _of_own_storage(
-        self, t: Tensor, needs: bool, state: StorageState, chain: list[ViewStep], root: Tensor
-    ) -> Fresh | Alias:
-        table = self.traced.tracer.table
+    def _is_displaced(self, t: Tensor) -> bool:
+        """Whether a view moved since it was made, or its source did, and not by a mere reshape."""
+        if (step := _view_step(t)) is None:
+            return False
+        away = _torch.address_of(step.source) != step.place[0] or state_of(step.source).data_assigned
+        return not self._lies(t, step.place) or (away and not self._lies(step.source, step.source_place))
+
+    def _as_born(self, t: Tensor) -> How:
+        """How a tensor is made that moves, or whose source does: where it lay before it moved."""
+        needs, place = requires_grad(t) and not t.is_leaf, state_of(t).born
+        step = _view_step(t) if place else state_of(t).step
+        if step is None:
+            assert place is not None
+            if needs and _torch.recorded_gradient(t.grad_fn, t.output_nr)[:2] != (place[1].shape, place[1].dtype):
+                refuse(Event.HISTORY, "a tensor that has views moves and gets a history of another shape")
+            return self._plain(t, needs, [], place)
+        source, state = step.source, self.traced.tracer.table.states[step.place[0]]
+        given, stays = self.traced.input_of(source), self._lies(source, step.source_place)
+        known = state_of(source).born == step.source_place and (given is not None or source in self._left)
+        if not (stays or known) or step.place[1].is_beyond(state.nbytes) or (state.lost and given is not None):
+            refuse(Event.BASE, "the base moved before a view was made, and again afterwards, or its storage was freed")
+        written = needs and (step.version != _torch.version_of(t) or step.op in _UNSAFE)
+        entry = requires_grad(source) if stays or given is None else self.traced.inputs[given].input.meta.requires_grad
+        if is_lost(t) or written or entry != requires_grad(source) or _requires_after(source, [step]) != needs:
+            refuse(Event.HISTORY, "a view was detached or written, and it or its base moved")
+        base = self._made(source, born=not stays) if given is None else Given(given)
+        return Alias(base, (step.how,), unmoved=not stays)
+
+    def _plain(self, t: Tensor, needs: bool, chain: list[ViewStep], place: Place) -> Fresh | Alias:
+        """How a tensor is made that is no leaf of the function's own, where it lies or lay before it moved."""
+        state, g, root = self.traced.tracer.table.states[place[0]], place[1], chain[0].source if chain else t
+        given = self.traced.input_of(root)
+        if given is not None and not is_lost(t) and _requires_after(root, chain) != needs:
+            refuse(Event.HISTORY, "a view of an argument that was detached or written since")
+        ends = [(s.place if s.how.index is None else s.source_place)[1] for s in chain if state.resized]
+        beyond = any(x.is_beyond(state.nbytes) for x in (g, *ends))
+        if given is not None and not beyond:
+            early = _is_early(t, chain)
+            if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
+                refuse(Event.HISTORY, "a view of an argument that was detached and written since")
+            return Alias(Given(given), _steps(chain), early=early)
+        if state.source is None:
+            return self._of_own_storage(t, needs, chain, place)
+        if needs or (beyond and not state.resized) or (given is not None and _torch.base_of(t) is not None):
+            refuse(Event.HISTORY, "a tensor on the storage of an argument, or a view beyond its end")
+        return Alias(Given(state.source), geometry=g, inference=t.is_inference())
+
+    def _of_own_storage(self, t: Tensor, needs: bool, chain: list[ViewStep], place: Place) -> Fresh | Alias:
+        table, lies, root = self.traced.tracer.table, place[1], chain[0].source if chain else t
+        state, g = table.states[place[0]], lies if root is t else geometry_of(root)
         if not same(term(state.storage.nbytes()), state.nbytes):
             table.flat(state)
-        if geometry_of(t).is_beyond(state.nbytes):
+        if lies.is_beyond(state.nbytes):
             refuse(Event.FREED)
         known = self._roots.get(state)
         if known is None:
             look = GraphResult(
-                geometry_of(root).stride if state.version or geometry_of(root).dense_order is None else None,
+                g.stride if state.version or g.dense_order is None else None,
                 root.is_inference(),
                 _is_new_leaf(root),
                 state_of(root).is_parameter,
             )
-            g, differentiable = geometry_of(root), look.leaf or (requires_grad(root) and not root.is_leaf)
+            differentiable = look.leaf or (requires_grad(root) and not root.is_leaf)
             fills = g.dense_order is not None and same(g.end * g.dtype.itemsize, state.nbytes)
             step = None if differentiable else state_of(root).step
-            moved = state_of(root).moved or state.resized or (step is not None and state_of(step.source).moved)
+            moved = state_of(root).born or state.resized or (step is not None and state_of(step.source).born)
             lies_apart = not same(g.offset, 0) or (moved and not fills) or g.conj or g.neg
             if lies_apart and differentiable:
                 refuse(Event.HISTORY, "a tensor that is no view any more, and lies in the storage of one")
             if not lies_apart:
-                known = (root, self.add(table.read(root), g, root if differentiable else None, look))
+                node = table.read_view(table.view_at(state, g))
+                known = (root, self.add(node, g, root if differentiable else None, look))
             else:  # what it was a view of lies elsewhere now
                 whole = table.flat(state)
                 known = (None, self.add(table.read_view(whole), whole.geometry))
@@ -191,8 +236,7 @@ class Results:
         if first is not root:
             if needs or requires_grad(root):
                 refuse(Event.HISTORY, "two tensors on one storage, of which neither is a view of the other")
-            shift = self.of_graph[index].geometry.offset
-            return Alias(Fresh(index), geometry=geometry_of(t), shift=shift, inference=t.is_inference())
+            return Alias(Fresh(index), geometry=lies, inference=t.is_inference())
         if not chain:
             return Fresh(index)
         if not is_lost(t) and _requires_after(root, chain) != needs:
@@ -201,20 +245,18 @@ class Results:
             if any(s.how.index is not None for s in chain):  # it has an error for its grad_fn, which names one
                 refuse(Event.HISTORY, "one of several views of what was written since")
             return Alias(Fresh(index), _steps(chain), early=True)
-        return Alias(self._made(root) if root in self._position else Fresh(index), _steps(chain))
+        return Alias(self._made(root) if (root, False) in self._position else Fresh(index), _steps(chain))
 
     def _chain(self, t: Tensor, stop_at_detach: bool = False) -> tuple[list[ViewStep], Tensor]:
         """The steps by which ``t`` was made, the first one first, and what it was made of."""
         steps: list[ViewStep] = []
-        spelled = self.traced.tracer.table.spelled
         while True:
             state = state_of(t)
             step = state.step
-            if step is None or state.moved or (steps and (state.is_input or _is_new_leaf(t))):
+            if step is None or state.born or (steps and (state.is_input or _is_new_leaf(t))):
                 break
             source = step.source
-            same = _torch.address_of(source) == _torch.address_of(t) and geometry_of(t) == spelled(step.geometry)
-            if not same or geometry_of(source) != spelled(step.source_geometry):
+            if not self._lies(t, step.place) or not self._lies(source, step.source_place):
                 break
             if step.op in UNSAFE_SPLITS and _torch.version_of(t) > 0:
                 break  # autograd takes it for no view, and what was written since belongs to its own history
@@ -236,15 +278,11 @@ class Results:
                 detached.setdefault(state, set()).add(root if alone else None)
         return frozenset(state for state, roots in detached.items() if len(roots) == 1 and None not in roots)
 
-    def anchor(self, state: StorageState) -> Given | Fresh:
-        """A tensor that lies on a storage, whatever its geometry."""
-        if state.source is not None:
-            return Given(state.source)
-        if state not in self._roots:
-            view = state.roots[0]
-            index = self.add(self.traced.tracer.table.read_view(view), view.geometry)
-            self._roots[state] = (None, index)
-        return Fresh(self._roots[state][1])
+
+def _view_step(t: Tensor) -> ViewStep | None:
+    """How the function made a view, or another tensor that counts versions with its source."""
+    state = state_of(t)
+    return None if state.is_input or state.step is None or state.step.op is _torch.data_of else state.step
 
 
 def _is_new_leaf(t: Tensor) -> bool:
@@ -264,7 +302,7 @@ def is_lost(t: Tensor) -> bool:
 
 def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
     """Whether autograd knows that the base of ``t``, which lies where it did, was written since ``t`` was made."""
-    if not chain or state_of(chain[0].source).moved or any(s.op in (*_DETACHES, *UNSAFE_SPLITS) for s in chain):
+    if not chain or state_of(chain[0].source).born or any(s.op in (*_DETACHES, *UNSAFE_SPLITS) for s in chain):
         return False
     return chain[-1].version != _torch.version_of(t)
 

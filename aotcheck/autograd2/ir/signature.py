@@ -137,22 +137,25 @@ class Alias:
         base: what it is made of: an input, a result of the graph, or a tensor of ``Signature.made``.
         steps: the ops, the first one first.
         geometry: in place of steps, where it lies on the base's storage; such an alias has no history.
-        shift: the offset that the base has in ``geometry``'s count; None if that counts from the storage's beginning.
         inference: whether what has a ``geometry`` is an inference tensor.
         early: whether it is made before its base is written, as in eager: autograd then takes it for a part of that.
+        unmoved: whether it is made before its base moves.
+        to: a tensor that lies where it does: it is its base, moved there.
     """
 
     base: Given | Fresh | Made
     steps: tuple[Step, ...] = ()
     geometry: Geometry | None = None
-    shift: Size | None = None
     inference: bool = False
     early: bool = False
+    unmoved: bool = False
+    to: Made | None = None
 
     def __str__(self) -> str:
         if self.geometry is not None:
             return f"{self.geometry} on the storage of {self.base}, without history"
         said = " then ".join([f"{self.base}", *map(str, self.steps)])
+        said += f", before {self.base} moves" if self.unmoved else f" moved to {self.to}" if self.to else ""
         return f"{said}, before {self.base} is written" if self.early else said
 
 
@@ -259,29 +262,26 @@ class MetadataMutation:
 
     Args:
         input: which one.
-        geometry: its new geometry, or None.
-        base: the tensor on whose storage it lies now; None for its own.
+        to: a tensor that lies where it does now, or None if it did not move.
+        counts: whether its version is counted up.
+        late: whether it moves after what is computed of it gets its history.
         requires_grad: what it is now, or None if as before.
         detached: whether it lost its history.
         nbytes: the new size of its storage, or None.
-        by_data: whether ``.data`` was assigned rather than ``set_`` called.
-        shift: as of ``Alias``.
     """
 
     input: int
-    geometry: Geometry | None = None
-    base: Given | Fresh | Made | None = None
+    to: Made | None = None
+    counts: bool = False
+    late: bool = False
     requires_grad: bool | None = None
     detached: bool = False
     nbytes: int | None = None
-    by_data: bool = False
-    shift: Size | None = None
 
     def __str__(self) -> str:
         said = [f"moved: a{self.input}"]
         said += [] if self.nbytes is None else [f"its storage has {self.nbytes} bytes"]
-        said += [] if self.geometry is None else [f"is {self.geometry}"]
-        said += [] if self.base is None else [f"lies on the storage of {self.base}"]
+        said += [] if self.to is None else [f"lies where {self.to} does"]
         said += [] if self.requires_grad is None else [f"requires_grad is {self.requires_grad}"]
         said += ["its history is gone"] if self.detached else []
         return ", ".join(said)
@@ -314,7 +314,6 @@ class Effects:
     Args:
         written: inputs whose data changes.
         moved: inputs whose geometry, storage or autograd state changes.
-        late: those that do after what is computed of them gets its history.
         assigned: places that every call sets.
         gradients: inputs, and leaves made inside, whose ``.grad`` is set, and to what.
         grad_mode: grad mode afterwards, if it is another.
@@ -325,7 +324,6 @@ class Effects:
     assigned: tuple[Assign, ...] = ()
     gradients: tuple[tuple[Given | Made, Structure], ...] = ()
     grad_mode: bool | None = None
-    late: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class InputAfter:
 def inputs_after(traced: Traced, analysis: Analysis) -> tuple[InputAfter, ...]:
     """Let the table's values be those that memory has after the call."""
     effects = analysis.signature.effects
-    moved = {m.input for m in effects.moved if m.geometry is not None or m.base is not None}
+    moved = {m.input for m in effects.moved if m.to is not None or m.counts}
     recorded = {traced.inputs[w.input].state for w in effects.written if w.kind is Mutation.DIFFERENTIABLE}
     results = {r.node for r in analysis.results}
     freed = [_freed(traced, m.input) for m in effects.moved if m.nbytes is not None and m.input not in moved]

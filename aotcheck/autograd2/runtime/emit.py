@@ -6,7 +6,7 @@ Of a function that counts by ``n.add_(1)``, computes ``y = x @ w``, transposes `
     r0, r1, *saved = forward(a0, a1, a2)                     # the graph, below autograd; after an error the original
     r1, = attach(runner, (r1, ), saved, (a1, ), sizes)       # epilogue: histories, component by component
     with no_grad(): a2.copy_(r0)                             # then the data of inputs, then their shapes and storages
-    with no_grad(): a0.as_strided_((3, 3, ), (1, 3, ), 0)
+    set_data(a0, m2)                                         # where m2 lies, which is made by its geometry
     m0 = r1                                                  # then tensors that are made of these, then assignments
     m1 = select(m0, 0, 0)
     return (m0, m1, )
@@ -41,7 +41,6 @@ from aotcheck.autograd2.ir.signature import (
     MetadataMutation,
     Mutation,
     Signature,
-    Step,
     Written,
 )
 from aotcheck.autograd2.ir.size import text
@@ -51,7 +50,7 @@ from aotcheck.autograd2.joint.memory import InputAfter
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime import tensors
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, attach, stand_in, watch
-from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, argument, built, geometry_text, name_of, numbers
+from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, make, name_of, numbers, under
 
 NOTHING: Mapping[int, int] = {}
 Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
@@ -103,7 +102,7 @@ def emit(
         "forward": forward, "attach": attach, "no_grad": torch.no_grad, "build": build, "watch": watch,
         "enable_grad": torch.enable_grad, "set_grad": _torch.set_grad, "stand_in": stand_in,
         "empty": torch.empty, "inference": torch.inference_mode, "parameter": torch.nn.Parameter,
-        "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
+        "set_data": _torch.set_data, "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
         "autocast_off": _torch.autocast_off, "increment_version": torch.autograd.graph.increment_version,
     }  # fmt: skip
     count, effects = len(signature.inputs), signature.effects
@@ -162,8 +161,10 @@ def emit(
         _look(s, k, look, inside)
     for j, k in shared.items() if attachments else ():
         s.add(f"saved[{j}] = r{k}")
-    by_geometry = {k: how for k, how in enumerate(signature.made) if effects.moved and _lies_on_input(how)}
-    _Order(s, signature, modes, attachments, by_geometry, after, flats.keys()).all(() if effects.moved else order)
+    for a in filter(None, map(alias_of, signature.made)):
+        if a.to and isinstance(a.base, Made) and isinstance(first := signature.made[a.base.index], Fresh):
+            s.add(f"r{first.index} = r{first.index}.detach()")  # what moves is not what is saved
+    _Order(s, signature, modes, attachments, after, flats.keys()).all(() if effects.moved else order)
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     if signature.shared:
         s.add("looked = [*looked]")
@@ -182,24 +183,10 @@ def emit(
     return call, source
 
 
-def _lies_on_input(how: How) -> bool:
-    """Whether a tensor is made by its geometry on the storage that an input has at entry."""
-    return isinstance(how, Alias) and how.geometry is not None and isinstance(how.base, Given)
-
-
-def _fits(how: How, sizes: Mapping[int, int]) -> bool:
-    """Whether it can be made on its storage once that has its new size; if not, it must be made before."""
-    assert isinstance(how, Alias) and how.geometry is not None and isinstance(how.base, Given)
-    size = sizes.get(how.base.input)
-    return size is None or not how.geometry.is_beyond(size)
-
-
-def _mode(wanted: tuple[bool, bool], now: Modes) -> str:
-    """The beginning of a line that runs in these modes; empty if they are those of the call."""
-    grad = f"{'enable_grad' if wanted[0] else 'no_grad'}()"
-    if wanted[1] is not now.inference:
-        return f"with inference({wanted[1]}), {grad}: "
-    return f"with {grad}: " if wanted[0] is not now.grad else ""
+def alias_of(how: How) -> Alias | None:
+    """The alias that a tensor is, or is made of."""
+    alias = how.of if isinstance(how, MadeLeaf) else how
+    return alias if isinstance(alias, Alias) else None
 
 
 def _in_place(line: str, signature: Signature, k: int, modes: Modes) -> str:
@@ -233,7 +220,6 @@ class _Order:
     signature: Signature
     modes: Modes
     attachments: Sequence[Attachment]
-    by_geometry: Mapping[int, How]
     after: Sequence[InputAfter]
     flats: Set[int]
     """Inputs whose whole storage the graph takes."""
@@ -244,15 +230,14 @@ class _Order:
 
     def all(self, order: Sequence[int | End]) -> None:
         """Everything; what is in ``order`` first."""
-        effects, modes = self.signature.effects, self.modes
+        effects = self.signature.effects
         self.early()
         for m in effects.moved:  # versions are counted before tensors are saved with theirs
-            if m.geometry is not None and not (m.by_data and m.base) and m.input not in effects.late:
+            if (m.to or m.counts) and not m.late:
                 self.storages()
                 self.write_all(m.input)
                 if m not in self.done:
-                    self.done.add(m)
-                    _move(self.s, m, self.signature, modes)
+                    self.move(m)
         for x in order:
             if isinstance(x, int):
                 self.attach(self.attachments[x])
@@ -265,7 +250,7 @@ class _Order:
             self.write(w)
         for m in effects.moved:
             if m not in self.done:
-                _move(self.s, m, self.signature, modes)
+                self.move(m)
         for k in range(len(self.signature.made)):
             self.make(k)
         for attachment in self.attachments:
@@ -300,7 +285,7 @@ class _Order:
             if w.result in component.results and w.kind is Mutation.DIFFERENTIABLE:
                 self.enter(w)
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
-        mode, runner = _mode((True, False), self.modes), self.s.bind("runner", attachment.runner)
+        mode, runner = under((True, False), self.modes), self.s.bind("runner", attachment.runner)
         dirty = f", ({''.join(f'r{k}, ' for k in attachment.dirty)})" if attachment.dirty else ""
         saved = f"({', '.join(given)}, ), saved, ({inputs}), sizes{dirty}"
         self.s.add(f"{mode}{', '.join(results)}, = attach({runner}, {saved})")
@@ -316,7 +301,7 @@ class _Order:
             if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
                 self.entries[k], meta = f"e{k}", self.signature.inputs[k].meta
                 runner, given = self.s.bind("identity", IDENTITY), self._stand_in(meta.geometry, meta.device)
-                mode = _mode((True, False), self.modes)
+                mode = under((True, False), self.modes)
                 self.s.add(f"{mode}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)")
 
     def attach_result(self, k: int) -> None:
@@ -338,7 +323,7 @@ class _Order:
         for k, how in enumerate(made):
             if isinstance(how, Alias) and how.early:
                 self.done.add(("made", k))
-                _make(self.s, how, k, self.modes)
+                make(self.s, how, k, self.modes)
 
     def renew(self, end: End) -> None:
         """A view gets its history, also one to which autograd gives it again after a write, once it is asked."""
@@ -380,17 +365,17 @@ class _Order:
             return
         self.done.add("storages")
         sizes = {m.input: m.nbytes for m in self.signature.effects.moved if m.nbytes is not None}
-        late = {k for k, how in self.by_geometry.items() if _fits(how, sizes)}
-        for k in self.by_geometry.keys() - late:
-            _make(self.s, self.by_geometry[k], k, self.modes)
+        aliases = [(k, alias) for k, how in enumerate(self.signature.made) if (alias := alias_of(how))]
+        raw = [(k, a.base.input, a.geometry) for k, a in aliases if a.geometry and isinstance(a.base, Given)]
+        for k in [k for k, j, g in raw if j in sizes and g.is_beyond(sizes[j])]:
+            self.make(k)
         count = len(sizes)
         for m in self.signature.effects.moved:
             if count and m not in self.done:
-                self.done.add(m)
-                _move(self.s, m, self.signature, self.modes)
+                self.move(m)
             count -= m.nbytes is not None
-        for k in late:
-            _make(self.s, self.by_geometry[k], k, self.modes)
+        for k, *_ in raw:
+            self.make(k)
 
     def write_all(self, k: int) -> None:
         """What is written on the storage of an input."""
@@ -409,87 +394,63 @@ class _Order:
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
             self.s.add(f"with no_grad(): a{w.input}.copy_(r{w.result})")  # whose own backward adds zeros to infinities
             given = f"(a{w.input}, ), (), (r{w.result}, ), sizes, (a{w.input}, )"
-            self.s.add(f"{_mode((True, False), self.modes)}attach({self.s.bind('identity', IDENTITY)}, {given})")
+            self.s.add(f"{under((True, False), self.modes)}attach({self.s.bind('identity', IDENTITY)}, {given})")
         else:
             self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.versions:
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
 
+    def move(self, m: MetadataMutation) -> None:
+        """What else changes of an input, after what is made of it as it was."""
+        self.done.add(m)
+        name = f"a{m.input}"
+        lines = [] if m.nbytes is None else [f"{name}.untyped_storage().resize_({text(m.nbytes)})"]
+        if m.to is not None:
+            self.make(m.to.index)
+            self.leave(Given(m.input))
+            lines.append(f"set_data({name}, {name_of(m.to)})")
+        lines += [f"increment_version(({name}, ))"] if m.counts else []
+        if m.requires_grad is False:
+            lines.append(f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)")
+        for line in lines:
+            self.s.add(_in_place(line, self.signature, m.input, self.modes))
+
+    def leave(self, base: Given | Fresh | Made) -> None:
+        """What is made on the memory of a tensor before that moves."""
+        if isinstance(base, Made) and isinstance(first := self.signature.made[base.index], Fresh):
+            self.leave(first)
+        for j, how in enumerate(self.signature.made):
+            if (alias := alias_of(how)) and alias.base == base and (alias.unmoved or alias.geometry):
+                self.make(j)
+
     def make(self, k: int) -> None:
         """A tensor, after what it is a view of."""
-        if k in self.by_geometry or ("made", k) in self.done:
+        if ("made", k) in self.done:
             return
         self.done.add(("made", k))
         how = self.signature.made[k]
-        alias = how.of if isinstance(how, MadeLeaf) else how
-        match alias:
+        match alias := alias_of(how) or how:
             case Alias(base=Made() as base):
                 self.renew(base)
-            case Fresh(index) | Alias(base=Fresh(index)):
+            case Fresh(index) | Alias(base=Fresh(index), geometry=None):
                 self.attach_result(index)
-            case Alias(base=Given(index)):
+            case Alias(base=Given(index), geometry=None):
                 self.write_all(index)
-        _make(self.s, how, k, self.modes)
+        if isinstance(alias, Alias) and alias.to:
+            self.make(alias.to.index)
+            self.leave(alias.base)
+        make(self.s, how, k, self.modes)
 
 
 def _write(w: Written, known: bool, modes: Modes) -> str:
     """The line that writes; ``known``: the whole storage has a name."""
-    mode = _mode((w.kind is Mutation.DIFFERENTIABLE, modes.inference), modes)
+    mode = under((w.kind is Mutation.DIFFERENTIABLE, modes.inference), modes)
     if w.flat:
         whole = f"f{w.input}" if known else f"flat_of(a{w.input}, r{w.result}.dtype)"
         return f"{mode}{whole}.copy_(r{w.result})"
     if w.kind is Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
     return f"{mode}a{w.input}.copy_(r{w.result})"
-
-
-def _move(s: Source, m: MetadataMutation, signature: Signature, modes: Modes) -> None:
-    name = f"a{m.input}"
-    if m.nbytes is not None:
-        s.add(f"{name}.untyped_storage().resize_({text(m.nbytes)})")
-    if m.geometry is not None:
-        g = m.geometry
-        if g == signature.inputs[m.input].meta.geometry and m.base is None:
-            line = f"increment_version(({name}, ))"
-        elif m.base is None and not m.by_data:
-            line = f"with no_grad(): {name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})"
-        else:
-            base = name if m.base is None else name_of(m.base)
-            line = f"set_storage({name}, {base}, {geometry_text(s, g)}, {text(m.shift)}, {m.by_data})"
-        s.add(_in_place(line, signature, m.input, modes))
-    if m.requires_grad is False:
-        line = f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)"
-        s.add(_in_place(line, signature, m.input, modes))
-
-
-def _make(s: Source, how: How, k: int, modes: Modes) -> None:
-    """Let ``m<k>`` be the tensor."""
-    if isinstance(how, MadeLeaf):
-        _make(s, how.of, k, modes)
-        if how.parameter:
-            s.add(f"m{k} = parameter(m{k}, {how.requires_grad})")
-        elif how.requires_grad:
-            s.add(f"with inference(m{k}.is_inference()): m{k}.requires_grad_()")
-    elif not isinstance(how, Alias):
-        if (name := name_of(how)) != f"m{k}":
-            s.add(f"m{k} = {name}")
-    elif how.geometry is not None:
-        mode = "" if how.inference is modes.inference else f"with inference({how.inference}): "
-        s.add(f"{mode}m{k} = raw_alias({name_of(how.base)}, {geometry_text(s, how.geometry)}, {text(how.shift)})")
-    else:
-        name = name_of(how.base)
-        for step in how.steps:
-            _step(s, step, k, name, modes)
-            name = f"m{k}"
-        if not how.steps:
-            s.add(f"m{k} = {name}")
-
-
-def _step(s: Source, step: Step, k: int, source: str, modes: Modes) -> None:
-    kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
-    rest = "".join(f", {argument(s, a)}" for a in step.args)
-    item = "" if step.index is None else f"[{step.index}]"
-    s.add(f"{_mode((step.grad, step.inference), modes)}m{k} = {s.bind('op', step.op)}({source}{rest}{kwargs}){item}")
 
 
 def _assign(s: Source, table: int, key: Structure, value: Structure | None, made: str) -> None:

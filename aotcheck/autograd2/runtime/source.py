@@ -1,4 +1,4 @@
-"""Python source that grows line by line, how values are written in it, and for which modes and symbols."""
+"""Python source that grows line by line, how values and tensors are written in it, for which modes and symbols."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.signature import After, End, Fresh, Given, Inner, Made
+from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, How, Inner, Made, MadeLeaf
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
 from aotcheck.autograd2.runtime.tensors import check_casts
@@ -133,3 +133,39 @@ def name_of(base: End) -> str:
 def argument(s: Source, a: Any) -> str:
     """An argument of a view op in this call."""
     return text(a) if symbols_in(a) else s.bind("arg", a)
+
+
+def under(wanted: tuple[bool, bool], now: Modes) -> str:
+    """The beginning of a line that runs in these modes; empty if they are those of the call."""
+    grad = f"{'enable_grad' if wanted[0] else 'no_grad'}()"
+    if wanted[1] is not now.inference:
+        return f"with inference({wanted[1]}), {grad}: "
+    return f"with {grad}: " if wanted[0] is not now.grad else ""
+
+
+def make(s: Source, how: How, k: int, modes: Modes) -> None:
+    """Let ``m<k>`` be the tensor."""
+    if isinstance(how, MadeLeaf):
+        make(s, how.of, k, modes)
+        if how.parameter:
+            s.add(f"m{k} = parameter(m{k}, {how.requires_grad})")
+        elif how.requires_grad:
+            s.add(f"with inference(m{k}.is_inference()): m{k}.requires_grad_()")
+    elif not isinstance(how, Alias):
+        s.add(f"m{k} = {name_of(how)}")
+    elif how.geometry is not None:
+        mode = "" if how.inference is modes.inference else f"with inference({how.inference}): "
+        shift = "0" if isinstance(how.base, Given) else f"{name_of(how.base)}.storage_offset()"
+        s.add(f"{mode}m{k} = raw_alias({name_of(how.base)}, {geometry_text(s, how.geometry)}, {shift})")
+    else:
+        name = name_of(how.base)
+        for step in how.steps:
+            kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
+            rest = "".join(f", {argument(s, a)}" for a in step.args)
+            item, mode = "" if step.index is None else f"[{step.index}]", under((step.grad, step.inference), modes)
+            s.add(f"{mode}m{k} = {s.bind('op', step.op)}({name}{rest}{kwargs}){item}")
+            name = f"m{k}"
+        if not how.steps:
+            s.add(f"m{k} = {name}")
+        if how.to:
+            s.add(f"set_data(m{k}, {name_of(how.to)})")

@@ -56,23 +56,11 @@ def as_inference(t: Tensor, inference: bool) -> Tensor:
         return _placed(t, t.dtype, t.storage_offset(), t.shape, t.stride())
 
 
-def raw_alias(t: Tensor, g: Geometry, shift: int | None) -> Tensor:
-    """A tensor without history at ``g`` on the storage of ``t``. Offsets count from that of ``t``, less ``shift``."""
-    offset = g.offset if shift is None else t.storage_offset() + g.offset - shift
-    made = _placed(t, g.dtype, offset, g.shape, g.stride)
+def raw_alias(t: Tensor, g: Geometry, shift: int) -> Tensor:
+    """A tensor without history at ``g`` on the storage of ``t``; its offset counts from ``shift``."""
+    made = _placed(t, g.dtype, g.offset + shift, g.shape, g.stride)
     made = torch.ops.aten._conj.default(made) if g.conj else made
     return torch.ops.aten._neg_view.default(made) if g.neg else made
-
-
-def set_storage(t: Tensor, base: Tensor, g: Geometry, shift: int | None, by_data: bool) -> None:
-    """``t`` lies at ``g`` on the storage of ``base`` from now on."""
-    with torch.no_grad():
-        with torch.inference_mode(t.is_inference()):
-            made = raw_alias(base, g._replace(conj=False, neg=False), shift)
-        if by_data:
-            t.data = made
-        else:
-            t.set_(made.untyped_storage(), made.storage_offset(), made.shape, made.stride())
 
 
 class _Region(threading.local):

@@ -18,7 +18,7 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo
 from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, without_meta_kernel
-from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, state_of
+from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
@@ -173,7 +173,7 @@ class Recorder:
         inference = torch.is_inference_mode_enabled()
         if inference and func in UNSAFE_SPLITS and not source.is_inference():
             refuse(Event.INFERENCE, f"{func} of a tensor from outside of it")
-        lies, parent = geometry_of(source), self.table.view(source)
+        (at, lies), parent = place_of(source), self.table.view(source)
         root = _torch.base_of(source)
         if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).was_a_view:
             self.needs = self.needs.also(bases=_torch.requires_grad(source))
@@ -200,7 +200,7 @@ class Recorder:
                 if func is _DETACH and before is not None and before.op is _VIEW_DTYPE and not is_real:
                     state_of(r).step = before  # autograd's own: what cannot require grad is no view
                 else:
-                    state_of(r).step = ViewStep(source, how, geometry, lies, _torch.version_of(source))
+                    state_of(r).step = ViewStep(source, how, (at, geometry), (at, lies), _torch.version_of(source))
                 state_of(r).own_counter = state_of(source).own_counter or func in UNSAFE_SPLITS
         return type(out)(made) if many else made[0]
 

@@ -28,6 +28,7 @@ from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.trace.gate import Event, refuse
 
+Place = tuple[int, Geometry]  # the address of a storage, and how a tensor lies there
 ASKED: dict[Any, Callable[[Tensor], Any]] = {
     _torch.PRIM_DEVICE: lambda t: t.device,
     torch.ops.aten.size.default: lambda t: [int(n) for n in t.shape],
@@ -78,15 +79,15 @@ class ViewStep:
     Args:
         source: that other tensor.
         how: what made it.
-        geometry: where it lay then.
-        source_geometry: where its source lay then.
+        place: where it lay then.
+        source_place: where its source lay then.
         version: how often its memory had been written then.
     """
 
     source: Tensor
     how: Step
-    geometry: Geometry
-    source_geometry: Geometry
+    place: Place
+    source_place: Place
     version: int
 
     @property
@@ -111,7 +112,7 @@ class TensorState:
         is_input: whether it stands for an input.
         was_a_view: whether the real tensor is a view, and this replica is not.
         own_counter: whether it counts versions apart from other tensors on its memory.
-        moved: whether set_, resize_ or an in-place change of its shape was called on it.
+        born: where it lay before set_, resize_, ``.data =`` or an in-place change of its shape; None if it never moved.
     """
 
     device: torch.device
@@ -119,7 +120,7 @@ class TensorState:
     step: ViewStep | None = None
     is_parameter: bool = field(default=False, init=False)
     data_assigned: bool = field(default=False, init=False)
-    moved: bool = field(default=False, init=False)
+    born: Place | None = field(default=None, init=False)
     told: bool = field(default=False, init=False)
     was_a_view: bool = field(default=False, init=False)
     own_counter: bool = field(default=False, init=False)
@@ -185,8 +186,7 @@ class Replica(Tensor):
     def requires_grad_(self, requires_grad: bool = True) -> Replica:
         """Noted, as autograd does not tell. Refused where autograd would not say later what it has done."""
         state = self.aot
-        again = state.set not in (None, requires_grad) or (requires_grad and state.detached and not state.is_input)
-        if again or self.is_inference():
+        if (state.set and not requires_grad) or self.is_inference():
             refuse(Event.LEAF)
         base = _torch.base_of(self)
         if _torch.requires_grad(self) and (state.was_a_view or base is not None):
@@ -210,8 +210,8 @@ class Replica(Tensor):
         """The same memory without history, with a version counter of its own."""
         made: Any = _torch.data_of(self)
         _torch.set_class(made, Replica)
-        lies, state = geometry_of(self), self.aot
-        step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), lies, lies, 0)
+        place, state = place_of(self), self.aot
+        step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), place, place, 0)
         made.__dict__["aot"] = TensorState(state.device, state.trace, step)
         made.__dict__["aot"].own_counter = True
         state.trace.alive.append(weakref.ref(made))
@@ -222,13 +222,13 @@ class Replica(Tensor):
     def data(self, value: Tensor) -> None:
         if type(value) is not Replica:
             refuse(Event.CAPTURED, "it is assigned to .data")
-        if self.aot.was_a_view or _torch.base_of(self) is not None:
-            refuse(Event.BASE, "data is assigned to a view")
         if value.is_inference() is not self.is_inference():
             refuse(Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or the other way")
         if self.aot.told and not self.aot.is_input:
             refuse(Event.LEAF, "data is assigned to a leaf made inside")
-        self.aot.data_assigned = self.aot.moved = self.aot.own_counter = True
+        self.aot.need(bases=self.aot.was_a_view)
+        self.aot.born = self.aot.born or place_of(self)
+        self.aot.data_assigned = self.aot.own_counter = True
         _torch.set_data(self, value)
 
     @property
@@ -309,6 +309,11 @@ def make_replica(elem: Tensor, device: torch.device, trace: Trace) -> Replica:
     trace.alive.append(weakref.ref(made))
     replica: Replica = made
     return replica
+
+
+def place_of(t: Tensor) -> Place:
+    """Where a replica lies now."""
+    return _torch.address_of(t), geometry_of(t)
 
 
 def state_of(t: Tensor) -> TensorState:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
-from aotcheck.autograd2.ir.meta import disjoint, geometry_of
+from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
 from aotcheck.autograd2.ir.size import at_least, same, term
 from aotcheck.autograd2.trace import flat as flats
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -77,7 +77,10 @@ class StorageTable:
 
     def view(self, t: Tensor) -> View:
         """The view that ``t`` is now; one that no traced op made is cut from the flat value."""
-        state, geometry = self.storage_state(t), geometry_of(t)
+        return self.view_at(self.storage_state(t), geometry_of(t))
+
+    def view_at(self, state: StorageState, geometry: Geometry) -> View:
+        """The view of that geometry."""
         view = state.views.get(geometry)
         if view is None:
             if not state.roots:

@@ -18,7 +18,7 @@ from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import as_eager
 from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
-from aotcheck.autograd2.trace.replica import Replica, state_of
+from aotcheck.autograd2.trace.replica import Replica, place_of, state_of
 from aotcheck.autograd2.trace.view import View
 
 aten = torch.ops.aten
@@ -287,8 +287,8 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     is_view = state_of(target).was_a_view or _torch.base_of(target) is not None
     if is_view and target.requires_grad and not target.is_leaf:
         refuse(Event.HISTORY, f"{func} of a view")
+    state_of(target).born = state_of(target).born or place_of(target)
     tracer.run(func, args, kwargs)
-    state_of(target).moved = True
     tracer.keep.append(target)
     geometry = geometry_of(target)
     check_bounds(func, target, geometry)
@@ -307,8 +307,6 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     target = args[0]
     if target.requires_grad and not target.is_leaf:
         refuse(Event.STORAGE, str(func))
-    if state_of(target).was_a_view or _torch.base_of(target) is not None:
-        refuse(Event.BASE, f"{func} of a view")
     before = tracer.table.view(target).state
     if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
         refuse(Event.STORAGE, str(func))
@@ -322,12 +320,13 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
     sources = [(s, s.nbytes()) for s in sources if isinstance(s, torch.UntypedStorage)]
     before_bytes = _torch.storage_of(target).nbytes()
+    state_of(target).need(bases=state_of(target).was_a_view)
+    state_of(target).born = state_of(target).born or place_of(target)
     tracer.run(func, args, kwargs)
     if any(s.nbytes() != nbytes for s, nbytes in sources):
         refuse(Event.STORAGE, f"{func} to memory that the storage does not have")
     if torch.are_deterministic_algorithms_enabled() and _torch.storage_of(target).nbytes() != before_bytes:
         refuse(Event.FILL, f"{func}")
-    state_of(target).moved = True
     state_of(target).own_counter |= tracer.table.storage_state(target) is not before
     tracer.keep.append(target)
     state = tracer.table.storage_state(target)
@@ -336,9 +335,8 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         with _torch.without_modes():
             elem = torch.empty(0, dtype=target.dtype, device=_torch.META)
             _torch.set_geometry(elem, state.storage, 0, (count,), (1,))
-        node = tracer.call(
-            aten.empty.memory_format, ([count],), {"dtype": target.dtype, "device": state_of(target).device}
-        )
+        given = {"dtype": target.dtype, "device": state_of(target).device}
+        node = tracer.call(aten.empty.memory_format, ([count],), given)
         tracer.table.hold(elem, node)
         node.device = state_of(target).device
     tracer.table.read(target)

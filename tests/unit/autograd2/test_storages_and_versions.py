@@ -460,15 +460,56 @@ def test_a_view_that_a_reshape_of_its_alias_made_old_has_no_history_that_eager_t
     agrees(function, lambda: (torch.ones(2, requires_grad=True) * 2,))
 
 
-def test_a_view_made_under_no_grad_of_what_was_given_other_data_is_refused() -> None:
+def test_a_view_made_under_no_grad_of_what_was_given_other_data_stays_where_it_lay() -> None:
     def function(x: Any) -> Any:
         with torch.no_grad():
             part = x[1:]
-        x.data = torch.ones(1)
+        x.data = torch.ones(3)
         return part.view(2)
 
-    with pytest.raises(UnsupportedError, match="history not of a view"):
-        aot_function(function)(torch.ones(3, requires_grad=True))
+    agrees(function, lambda: (torch.ones(3, requires_grad=True),))
+
+
+def _saved_by_another_before_it_moves(x: Any, y: Any) -> Any:
+    made = x.exp()
+    view, product = made.view(-1), made.detach() * x
+    made.data = y
+    return made, view, product
+
+
+_MOVES = {
+    "the base of a view of a view": lambda x, y: [b := x * 2, b.view(-1).view(2, 2), setattr(b, "data", y)][:2],
+    "the base, to another shape": lambda x, y: [b := x * 2, b[1:], setattr(b, "data", y[0])][1],
+    "the view": lambda x, y: [v := (x * 2).t(), v[1:], setattr(v, "data", y), v[:1]][:2],
+    "a view, and its source": lambda x, y: [b := x * 2, v := b.t(), setattr(v, "data", y), setattr(b, "data", y)][:2],
+    "a part grows": lambda x, y: [y[1:].resize_(1, 1), y],
+    "two arguments, to each other's data": lambda x, y: [z := y.t(), w := y.data, setattr(y, "data", x.data), z, w],
+    "what is saved": _saved_by_another_before_it_moves,
+}
+
+
+@pytest.mark.parametrize("leaf", [False, True])
+@pytest.mark.parametrize("move", _MOVES.values(), ids=_MOVES)
+def test_views_and_their_bases_move(move: Any, leaf: bool) -> None:
+    agrees(move, lambda: (torch.rand(2, 2).requires_grad_(leaf), torch.rand(2, 2)))
+
+
+def _frozen_for_a_while(x: Any, y: Any) -> Any:
+    before, frozen = x * y, x.requires_grad_(False) * y
+    x.requires_grad_()
+    return before, frozen, x * 3
+
+
+def _made_a_leaf(x: Any, y: Any) -> Any:
+    made = x * 2
+    before = made * 3
+    made.detach_().requires_grad_()
+    return before, made.view(-1) * 2, made
+
+
+@pytest.mark.parametrize("function", [_frozen_for_a_while, _made_a_leaf])
+def test_what_required_grad_requires_it_again(function: Any) -> None:
+    agrees(function, lambda: (torch.rand(2, 2, requires_grad=True), torch.rand(2, 2, requires_grad=True)))
 
 
 def test_a_part_of_an_unsafe_split_has_the_history_of_what_was_written_before() -> None:
