@@ -1,5 +1,6 @@
 """Class attributes, closures of methods, constructors, Python modules and imports inside."""
 
+import concurrent.futures
 import dataclasses
 import functools
 import itertools
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.behaviour.compilers import aotcheck
 from tests.behaviour.harness import session
 from tests.behaviour.inputs import leaf, plain, to_device
 from tests.behaviour.shared import _Object, _other, seeded
@@ -344,3 +346,15 @@ def test_values_imported_inside_a_function_are_read_on_every_call(compile, kind,
     yield compiled(plain(2, 3))
     sys.modules["aotcheck_test_late"].w = _other()  # type: ignore[attr-defined]
     yield compiled(plain(2, 3))
+
+
+def test_types_are_told_while_threads_trace_at_once():
+    def trace(n):
+        return [
+            aotcheck.aot_function(lambda x: x * (2 if type(x) is torch.Tensor else 3))(plain(n, k)) for k in range(1, 9)
+        ]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(trace, range(1, 7)))
+    assert all(torch.equal(y, plain(*y.shape) * 2) for ys in found for y in ys)
+    assert "type" not in globals()
