@@ -176,7 +176,10 @@ def _tuple(names: Iterable[str]) -> str:
 def _is_unusual(t: Tensor) -> bool:
     if type(t) not in _PLAIN or t.layout is not torch.strided or is_leaf(t) is None:
         return True
-    return t.requires_grad and is_leaf(t) is True and _torch.base_of(t) is not None  # of itself, or as its base does
+    base = _torch.base_of(t)
+    if base is None:
+        return False
+    return base.dtype is not t.dtype or (t.requires_grad and is_leaf(t) is True)  # of itself, or as its base does
 
 
 def _assigned(s: _Source, bound: Bound, spot: Spot, names: Sequence[str]) -> str | None:
