@@ -98,12 +98,14 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     gradients: list[Node | None] = [None] * max(len(region.ends), 1)
     given = component, request, tuple(nodes), tuple(geometries)
     dropped = region.dropped if request.inputs is None else ()
+    if not (asked or dropped) and request.inputs is not None and len(request.defined) > 1:
+        return Backward(*given, tuple(gradients))  # results were asked for; which, nobody tells
     before, tracer.in_backward = len(tracer.graph.effects), True
     tracer.table.backwards_begun += 1
     try:
         with _surroundings(request), tracer.draws.stretch(), tracer, _stopping(region, undefined):
             ends = [*[edge_of(region.ends[k]) for k in asked], *dropped]
-            if not ends:  # it may raise; where nothing is asked for, results were, and the last nodes alone run
+            if not ends:  # it may raise; where nothing is asked for, the result was, and its node alone runs
                 last = None if request.inputs is None else starts
                 torch.autograd.backward(starts, tangents, retain_graph=True, inputs=last)
             found = torch.autograd.grad(starts, ends, tangents, allow_unused=True, retain_graph=True) if ends else ()
