@@ -65,11 +65,11 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
     described = str(eager or "raises nothing"), str(compiled or "raises nothing")
     if compiled is None:
         assert eager is not None
-        freed = pair.eager.partly and FREED_TWICE in eager.message
-        if pair.eager.phase is Phase.PROBE or freed:
+        if pair.eager.phase is Phase.PROBE:
             yield Difference(OracleKind.PERMISSIVE, SOFT, place, *described, f"eager {eager.type}")
         else:
-            yield Difference(OracleKind.EXCEPTION, HARD, place, *described, f"missing {eager.key}")
+            severity = SOFT if pair.eager.partly and FREED_TWICE in eager.message else HARD
+            yield Difference(OracleKind.EXCEPTION, severity, place, *described, f"missing {eager.key}")
     else:
         yield Difference(OracleKind.EXCEPTION, HARD, place, *described, compiled.key)
 
