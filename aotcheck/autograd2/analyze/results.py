@@ -105,7 +105,7 @@ class Results:
     def at(self, t: Tensor) -> Made:
         """A tensor without history that lies where ``t`` does."""
         alias = t.data
-        state_of(alias).step = None
+        state_of(alias).step, state_of(alias).born = None, place_of(alias)  # it may not fill its storage
         return self._made(alias)
 
     def _how(self, t: Tensor) -> How:

@@ -151,7 +151,7 @@ class Symbols:
             found.append(f"-{_LARGEST} < {name} < {_LARGEST}" if least is None else f"{name} >= {least}")
             if high is not None:
                 found.append(f"{name} <= {high}")
-        found += [text(g.expr) for g in self.env.guards]
+        found += [f"({text(g.expr)})" for g in self.env.guards]  # some are alternatives
         return list(dict.fromkeys(found))
 
     def fits(self) -> tuple[Any, str]:

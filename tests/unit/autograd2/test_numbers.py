@@ -117,3 +117,14 @@ def test_a_size_that_differed_is_a_symbol_in_calls_of_other_kinds():
 
     state = {}
     assert _compilations(lambda x: step(x, state), lambda n: (torch.randn(n),)) == 2
+
+
+def test_a_guard_of_alternatives_leaves_the_others_as_they_are() -> None:
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        x.t_()
+        return x.t().clone().copy_(x)
+
+    compiled, x = aot_function(turned), torch.zeros(2, 2)
+    compiled(torch.zeros(1, 1))
+    strides = [x.stride() for _ in range(4) if compiled(x) is not None]
+    assert strides == [(1, 2), (2, 1), (1, 2), (2, 1)]

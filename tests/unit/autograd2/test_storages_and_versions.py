@@ -545,3 +545,27 @@ def test_a_view_that_a_custom_function_made_of_what_is_written_then_is_refused()
     base = torch.ones(2)
     with pytest.raises(UnsupportedError, match="view made under no_grad"):
         aot_function(function)(base, base.view(2).requires_grad_())
+
+
+def test_a_view_that_is_resized_to_a_symbol_begins_where_it_did() -> None:
+    def function(x: Any, y: Any) -> None:
+        torch.cat([y], out=x[1:])
+
+    compiled = aot_function(function)
+    for n in (1, 2, 3):
+        xs = [torch.zeros(1), torch.zeros(1)]
+        for f, x in zip((function, compiled), xs, strict=True):
+            f(x, torch.arange(1.0, n + 1))
+        expected, found = (x.as_strided((n + 1,), (1,)).tolist() for x in xs)
+        assert expected == found
+
+
+def test_memory_that_what_lies_in_it_does_not_fill_is_moved_to() -> None:
+    def function(x: Any) -> None:
+        y = x.clone()
+        torch.sum(x, 0, out=y)
+        x.set_(y)
+
+    x = torch.ones(2)
+    aot_function(function)(x)
+    assert (x.item(), x.untyped_storage().nbytes()) == (2, 8)
