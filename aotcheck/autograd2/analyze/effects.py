@@ -125,6 +125,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         if resized and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if moves:
+            if other_storage and now.version and now.source is None:
+                traced.tracer.table.flat(now)
             at = 0 if beyond else len(found)  # before its storage shrinks
             found.insert(at, MetadataMutation(k, results.at(t), counts=not state_of(t).data_assigned, late=late))
         elif i.node and not (i.state.version or state_of(t).was_a_view) and _torch.version_of(t) != i.version:

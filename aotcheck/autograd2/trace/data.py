@@ -124,9 +124,7 @@ def ask_of_masks(tracer: Recorder, x: Tensor, indices: Any, values: Tensor) -> N
 
     Values that are not broadcast say how often a mask is true: a graph whose data say otherwise raises.
     """
-    masks = [k for k, i in enumerate(indices) if is_mask(i)]
-    for k in masks:
-        mask = indices[k]
+    for k, mask in [(k, i) for k, i in enumerate(indices) if is_mask(i)]:
         d = values.dim() - 1 - (x.dim() - k - mask.dim())
         count = geometry_of(values).shape[d] if d >= 0 and all(i is None or i is mask for i in indices) else 1
         taken = tracer.values((mask,))
