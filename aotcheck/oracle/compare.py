@@ -56,7 +56,7 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
     """Either both raise the same type or neither raises.
 
     If a probe raises in eager and not on the compiled path, the difference is soft: the path is more permissive. So it
-    is for a backward after one from some results or for some inputs: what eager has freed by then is no promise.
+    is for a backward after one for some inputs: what eager has freed by then is no promise.
     """
     eager, compiled = pair.eager.raised, pair.compiled.raised
     if (eager and eager.type) == (compiled and compiled.type):

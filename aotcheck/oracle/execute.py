@@ -58,7 +58,7 @@ class Observation:
         nth: the number of the step among those of its kind in the call, from 1.
         steps: how many steps had run in the call after the function itself.
         printed: the lines that the step printed, in order; not recorded for a program without an op that prints.
-        partly: whether a backward of the call, before this step, began at some roots only or was for some inputs only.
+        partly: whether a backward of the call, before this step, was for some inputs only.
     """
 
     call: int

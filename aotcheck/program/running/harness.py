@@ -158,7 +158,7 @@ class Scene:
         self.args, self.inputs, self.outputs, self.structure, self.constants = args, inputs, {}, "", {}
         self.results, self.cotangents, self.result = [], [], ()
         self.distinct = None  # names of the outputs that backwards may begin at; None: each object once
-        self.partly = False  # whether a backward began at some roots only, or was for some inputs only
+        self.partly = False  # whether a backward was for some inputs only
 
     def returned(self, result):
         """Take the result of the call."""
@@ -243,7 +243,7 @@ def differentiate(scene, step, device):
     fills = step.get("cotangents", (("pattern", 0),))
     seeds = [cotangent(t, seed, fill) for t, (fill, seed) in zip(roots, fills + fills[-1:] * len(roots), strict=False)]
     options = {} if graph == "freed" else {"retain_graph": "freed" not in graph, "create_graph": "created" in graph}
-    scene.partly = scene.partly or "inputs" in step or len(roots) < len(possible)
+    scene.partly = scene.partly or "inputs" in step
     scene.cotangents += differentiable(seeds)
     with around(step.get("around", ()), device):
         if way == "backward":
