@@ -65,10 +65,10 @@ def takes_one(node: Any) -> bool:
     return len(node._input_metadata) == 1
 
 
-def set_hooks(t: Tensor, hooks: dict[int, Any]) -> None:
-    """Let ``hooks`` be what ``register_hook`` adds to and the node of ``t`` calls."""
-    t._backward_hooks = hooks
-    t.grad_fn._register_hook_dict(t)  # type: ignore[union-attr]  # a result of a Function has one
+def set_hooks(result: Any, hooks: dict[int, Any]) -> None:
+    """Let ``hooks`` be what ``register_hook`` adds to, and what the node calls that gave ``result``."""
+    result._backward_hooks = hooks
+    result.grad_fn._register_hook_dict(result)
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ _region = _Region()
 
 
 def check_casts(leaves: Sequence[Tensor]) -> None:
-    """Refuse where a leaf was written since an earlier call in this region of autocast: eager uses the cast of then."""
+    """Refuse leaves written since a call before in a region of the CPU's autocast: eager uses the cast of then."""
     if not torch.is_autocast_cache_enabled():
         return
     with torch.enable_grad():

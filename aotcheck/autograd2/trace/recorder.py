@@ -240,7 +240,7 @@ class Recorder:
                     return func(*args, **kwargs)
         except RuntimeError as error:
             if not isinstance(error, NotImplementedError) and "There was no fake impl" not in str(error):
-                raise
+                raise  # the op refuses its operands; of the others, torch's or a user's op has no fake kernel
             self.inside = False
             made = without_meta_kernel(func, args, kwargs)
             if made is None:

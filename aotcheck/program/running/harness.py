@@ -232,8 +232,8 @@ def hang(t, kind, seen):
 
 def differentiate(scene, step, device):
     """Run a backward of a plan from those of its roots that exist; nothing if none does."""
-    possible = scene.roots(step.get("of", "outputs"))
-    roots = [possible[k] for k in step["roots"] if k < len(possible)]
+    roots = scene.roots(step.get("of", "outputs"))
+    roots = [roots[k] for k in step["roots"] if k < len(roots)]
     wanted = scene.wanted()
     if "inputs" in step:
         wanted = [wanted[k] for k in step["inputs"] if k < len(wanted)]
