@@ -272,9 +272,9 @@ class Results:
         detached: dict[StorageState, set[Tensor | None]] = {}
         for t in tensors:
             if type(t) is Replica and not (state := self.traced.tracer.table.storage_state(t)).is_input:
-                chain, _ = self._chain(t)
-                _, root = self._chain(t, stop_at_detach=True)
-                alone = any(s.op in _DETACHES for s in chain) and not state_of(root).own_counter
+                (chain, first), (_, root) = self._chain(t), self._chain(t, stop_at_detach=True)
+                apart = state_of(root).own_counter or self._is_displaced(first)
+                alone = any(s.op in _DETACHES for s in chain) and not apart
                 detached.setdefault(state, set()).add(root if alone else None)
         return frozenset(state for state, roots in detached.items() if len(roots) == 1 and None not in roots)
 

@@ -81,7 +81,7 @@ def check_counters(traced: Traced, analysis: Analysis) -> None:
         state = traced.tracer.table.storage_state(t)
         state.own_counter |= state_of(t).own_counter and any(traced.inputs[w.input].state is state for w in recorded)
     for state in traced.tracer.table.states.values():
-        seen = state.is_input or any(root.value in results for root in state.roots)
+        seen = state.is_input or any(view.value in results for view in state.views.values())
         if state.needed and state.own_counter and seen:
             refuse(Event.COUNTERS)
 
