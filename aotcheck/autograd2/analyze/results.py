@@ -232,7 +232,7 @@ class Results:
             self._roots[state] = known
         first, index = known
         if not same(state.nbytes % self.of_graph[index].geometry.dtype.itemsize, 0):
-            refuse(Event.STORAGE, "a storage does not hold a whole number of elements")
+            refuse(Event.ODD)
         if first is not root:
             if needs or requires_grad(root):
                 refuse(Event.HISTORY, "two tensors on one storage, of which neither is a view of the other")

@@ -32,6 +32,7 @@ class Event(enum.Enum):
     HOOK = ("hook inside", "register hooks outside of the function")
     HIGHER_ORDER = ("higher-order op", "higher-order ops come with a later part of this compiler")
     UNKNOWN_WRITE = ("op without a functional form", "register a functional variant, or call the op outside")
+    ODD = ("storage of no whole number of elements", "give the tensor a storage of its own")
     OVERLAP = ("overlapping operands", "clone one of the operands")
     ALIAS = ("unannotated alias", "return a copy from the op, or declare the alias in its schema")
     GLOBAL = ("global state set inside", "set defaults outside of the function, and autocast by its context manager")

@@ -8,7 +8,6 @@ import torch
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
-from aotcheck.autograd2.ir.size import same
 from aotcheck.autograd2.trace.flat import scatter
 from aotcheck.autograd2.trace.view import RESHAPES, WINDOW, View
 
@@ -43,8 +42,5 @@ def inverse(graph: Graph, view: View, value: Node, before: Callable[[], Node]) -
         return graph.view(aten.permute.default, value, [order.index(d) for d in range(len(order))])
     if op is aten.view_as_complex.default:
         return graph.like(value, aten.view_as_real.default, graph.like(value, aten.resolve_conj.default, value))
-    old = before()
-    if not same(view.state.nbytes % view.geometry.dtype.itemsize, 0):  # of which the op makes no copy
-        old = graph.like(old, aten.clone.default, old)
     scatter_op = getattr(aten, f"{_torch.op_name(op)}_scatter").default  # select's, slice's, diagonal's
-    return graph.like(value, scatter_op, old, value, *args, **view.kwargs)
+    return graph.like(value, scatter_op, before(), value, *args, **view.kwargs)

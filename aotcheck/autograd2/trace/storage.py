@@ -113,8 +113,6 @@ class StorageTable:
             if dtypes == {torch.bool}:  # of which a copy makes other bytes zeros and ones
                 dtypes |= {v.geometry.dtype for v in state.views.values()}
             dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
-            if not same(state.nbytes % dtype.itemsize, 0):
-                dtype = torch.uint8
             view = View(state, flats.flat_geometry(state.nbytes, dtype))
             value = self.graph.placeholder(view.geometry, state.device)
             self.flat_inputs.append((value, state.source, dtype))
@@ -136,19 +134,15 @@ class StorageTable:
         self.flush(state)
         view = state.flat
         assert view is not None and view.value is not None
-        whole, before = view.value, view.geometry
-        dtype = before.dtype
-        if not same(nbytes % dtype.itemsize, 0):
-            dtype, view.value = torch.uint8, flats.reinterpret(self.graph, whole, dtype, torch.uint8, before.shape[0])
-        old, new = state.nbytes // dtype.itemsize, nbytes // dtype.itemsize
-        if at_least(new, old):
-            view.value = flats.pad(self.graph, view.value, new - old, dtype)
+        whole, before, after = view.value, view.geometry, flats.flat_geometry(nbytes, view.geometry.dtype)
+        if at_least(after.numel, before.numel):
+            view.value = flats.pad(self.graph, whole, after.numel - before.numel, after.dtype)
         else:
-            part = self.graph.like(view.value, torch.ops.aten.slice.Tensor, view.value, 0, 0, new)
+            part = self.graph.like(whole, torch.ops.aten.slice.Tensor, whole, 0, 0, after.numel)
             view.value = self.graph.like(part, torch.ops.aten.clone.default, part)
             state.lost = View(state, before)
             state.lost.value, state.lost.version = whole, state.version
-        view.geometry = view.value.geometry = flats.flat_geometry(nbytes, dtype)
+        view.geometry = view.value.geometry = after
         state.nbytes, state.resized = nbytes, True
         if state.lost is not None:
             for other in state.views.values():
@@ -226,12 +220,13 @@ class StorageTable:
             return
         if state.lost is not None and not view.fits:
             refuse(Event.FREED)
+        if not same(state.nbytes % view.geometry.dtype.itemsize, 0):
+            refuse(Event.ODD, str(view.geometry.dtype))
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view
         while step is not None and step is not state.flat:
-            overlapping = step.geometry.may_overlap_itself and not (step is view and step.op is WINDOW)
-            if overlapping or (step.parent is not None and not step.invertible):
+            if step.geometry.may_overlap_itself or (step.parent is not None and not step.invertible):
                 view.derive(self.flat(state), WINDOW)
                 break
             step = step.parent
@@ -244,9 +239,6 @@ class StorageTable:
         state.pending.append((view, value, state.version))
         if view.parent is None:
             state.pending, state.flushed = [], state.version
-        elif view.geometry.may_overlap_itself:
-            self.flush(state)
-            view.version = -1  # elements that share an address hold one value
 
     def flush(self, state: StorageState) -> None:
         """Carry every pending write to the root."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
-from aotcheck.autograd2.ir.size import by_size, same
+from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import as_eager
@@ -24,7 +24,8 @@ from aotcheck.autograd2.trace.view import View
 aten = torch.ops.aten
 _WHOLE = frozenset({aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
 """What overwrites every element: the result lies as the target does, whatever is written."""
-_ORDER_DOES_NOT_MATTER = frozenset({aten.fill_.Scalar, aten.zero_.default, aten.masked_fill_.Scalar})
+_NOT_ASKED = frozenset({aten.fill_.Scalar, aten.zero_.default, aten.masked_fill_.Scalar})
+"""What eager lets write a tensor whose elements share memory."""
 _SHARE = "unsupported operation: {} to a single memory location. "
 _SHARE += "Please clone() the tensor before performing the operation."
 
@@ -50,8 +51,6 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if info.random:
         _write(tracer, target, *_drawn(tracer, func, info, lies, args, kwargs, values, named))
         return target
-    if not same(tracer.table.storage_state(target).nbytes % lies.dtype.itemsize, 0):  # of which torch makes no copy
-        values = (tracer.graph.like(values[0], aten.clone.default, values[0]), *values[1:])
     node = tracer.call(info.functional, values, named)
     node.device = state_of(target).device
     _write(tracer, target, node, has)
@@ -96,8 +95,9 @@ def _check_overlap(func: Any, info: OpInfo, target: Tensor, args: Sequence[Any],
     read = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
     others = [x for x in read if type(x) is Replica and _torch.address_of(x) == address]
     others = others[1:] if others and others[0] is target else [x for x in others if x is not kwargs.get("out")]
-    if lies.may_overlap_itself and func not in _ORDER_DOES_NOT_MATTER:
-        if any(s == 0 and n != 1 for n, s in zip(lies.shape, lies.stride, strict=True)):
+    if lies.may_overlap_itself:
+        within = any(s == 0 and n != 1 for n, s in zip(lies.shape, lies.stride, strict=True))
+        if within and func not in _NOT_ASKED:
             raise RuntimeError(_SHARE.format("more than one element of the written-to tensor refers"))
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
     pointwise = torch.Tag.pointwise in info.functional.tags or func is aten.copy_.default
