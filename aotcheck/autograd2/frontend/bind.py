@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from aotcheck.autograd2.ir.meta import is_leaf
-from aotcheck.autograd2.ir.signature import Arg, Buffer, Captured, Descriptor, GradOf, Param
+from aotcheck.autograd2.ir.signature import Descriptor, GradOf, Named
 from aotcheck.autograd2.ir.size import SYMBOLIC
 from aotcheck.autograd2.ir.structure import PLAIN
 from aotcheck.autograd2.ir.tables import GONE, Attributes, Globals, attribute_tables, content_of, slots_of
@@ -134,9 +134,9 @@ class Bound:
 def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
     """All that the call ``fn(*args, **kwargs)`` brings."""
     bound = Bound()
-    _Walk(bound, Captured).value(fn, _name_of(fn))
+    walk = _Walk(bound)
+    walk.value(fn, _name_of(fn))
     bound.around = len(bound.tensors), len(bound.containers), len(bound.tables), len(bound.numbers)
-    walk = _Walk(bound, Arg)
     bound.key.append(len(args))
     for k, a in enumerate(args):
         kind: Any = type(a)
@@ -154,11 +154,11 @@ def _name_of(fn: Any) -> str:
 
 
 class _Walk:
-    """Walks values; ``describe`` says what a tensor found outside of modules is."""
+    """Walks values; ``kind`` is that of tensors among them."""
 
-    def __init__(self, bound: Bound, describe: Callable[[str], Descriptor]) -> None:
+    def __init__(self, bound: Bound, kind: str = "") -> None:
         self.bound = bound
-        self.describe = describe
+        self.kind = kind
 
     def value(self, x: Any, path: str) -> None:
         """Anything."""
@@ -181,7 +181,7 @@ class _Walk:
 
     def state(self, x: Tensor, path: str) -> None:
         """A tensor."""
-        self.bound.tensor(x, self.describe(path))
+        self.bound.tensor(x, Named(path, self.kind))
 
     def plain(self, x: Any, path: str) -> None:
         """A plain value: calls with another are of another kind."""
@@ -243,7 +243,7 @@ class _Walk:
         bound.key.append((type(x), len(x)))
         for k, v in list(dict.items(x)):
             if isinstance(k, Tensor):
-                bound.tensor(k, self.describe(f"a key of {path}"))
+                bound.tensor(k, Named(f"a key of {path}", self.kind))
             else:
                 bound.key.append(k if isinstance(k, PLAIN) else Itself(k))
             self.item(v, f"{path}[{k!r}]" if not isinstance(k, Tensor) else f"{path}[...]", (table, k))
@@ -260,14 +260,14 @@ class _Walk:
         own = bound.table(attributes, f"{path}.__dict__")
         for name in ("_parameters", "_buffers", "_modules"):
             bound.table(attributes[name], f"{path}.{name}")
-        for kind, table in ((Param, attributes["_parameters"]), (Buffer, attributes["_buffers"])):
-            for name, t in table.items():
+        for kind in ("parameter", "buffer"):
+            for name, t in attributes[f"_{kind}s"].items():
                 bound.key.append(name)
                 if t is None:
                     bound.key.append(None)
                 else:
-                    bound.tensor(t, kind(prefix + name))
-        walk = _Walk(bound, Buffer)
+                    bound.tensor(t, Named(prefix + name, kind))
+        walk = _Walk(bound, "buffer")
         for name, v in attributes.items():
             if name not in _PASSED:
                 bound.key.append(name)

@@ -13,43 +13,20 @@ from aotcheck.autograd2.ir.structure import Const, Structure
 
 
 @dataclass(frozen=True)
-class Arg:
-    """A tensor among the arguments, as the user names it: ``args[0]['x']``."""
+class Named:
+    """A tensor that the user has a name for.
 
-    path: str
-
-    def __str__(self) -> str:
-        return self.path
-
-
-@dataclass(frozen=True)
-class Param:
-    """A parameter of a module, by its qualified name."""
-
-    fqn: str
-
-    def __str__(self) -> str:
-        return f"parameter {self.fqn}"
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A buffer of a module, or another tensor that is an attribute of one."""
-
-    fqn: str
-
-    def __str__(self) -> str:
-        return f"buffer {self.fqn}"
-
-
-@dataclass(frozen=True)
-class Captured:
-    """A tensor in a closure, a default or a global that the function names."""
+    Args:
+        name: of an argument its path, as ``args[0]['x']``; of a tensor in a closure, a default or a global its own; of
+            a module's its qualified name.
+        kind: ``parameter``, or ``buffer`` of another attribute of a module; empty of what is no module's.
+    """
 
     name: str
+    kind: str = ""
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.kind} {self.name}".lstrip()
 
 
 @dataclass(frozen=True)
@@ -72,7 +49,7 @@ class BaseOf:
         return f"the base of {self.of}"
 
 
-Descriptor = Arg | Param | Buffer | Captured | GradOf | BaseOf
+Descriptor = Named | GradOf | BaseOf
 
 
 @dataclass(frozen=True)
@@ -195,7 +172,7 @@ class After:
     input: int
 
     def __str__(self) -> str:
-        return f"a{self.input} as written"
+        return f"a{self.input}"
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from aotcheck.autograd2.joint.memory import InputAfter
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime import tensors
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, attach, stand_in, watch
-from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, make, name_of, numbers, under
+from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, make, numbers, under
 
 NOTHING: Mapping[int, int] = {}
 Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
@@ -173,7 +173,7 @@ def emit(
     for assign in effects.assigned:
         _assign(s, assign.table, assign.key, assign.value, made)
     for of, value in effects.gradients:
-        s.add(f"set_gradient({name_of(of)}, {built(s, value, made)})")
+        s.add(f"set_gradient({of}, {built(s, value, made)})")
     if effects.grad_mode is not None:
         s.add(f"set_grad({effects.grad_mode})")
     s.add(f"return {built(s, signature.output, made)}")
@@ -255,7 +255,7 @@ class _Order:
             self.make(k)
         for attachment in self.attachments:
             if attachment.watched:
-                watched = "".join(f"{name_of(end)}, " for end in attachment.watched)
+                watched = "".join(f"{end}, " for end in attachment.watched)
                 self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
 
     def attach(self, attachment: Attachment) -> None:
@@ -280,7 +280,7 @@ class _Order:
             results.append(str(Inner(number, place)))
             given.append(self._stand_in(g, device))
         self.attached.add(component)
-        ends = [self.entries.get(e.input, name_of(e)) if isinstance(e, Given) else name_of(e) for e in component.inputs]
+        ends = [self.entries.get(e.input, f"{e}") if isinstance(e, Given) else f"{e}" for e in component.inputs]
         for w in self.signature.effects.written:
             if w.result in component.results and w.kind is Mutation.DIFFERENTIABLE:
                 self.enter(w)
@@ -339,7 +339,7 @@ class _Order:
                         self.write_all(j)
                     case _:
                         return
-        self.s.add(f"{name_of(end)}.grad_fn")
+        self.s.add(f"{end}.grad_fn")
 
     def keep(self) -> None:
         """Memory is saved as the call leaves it, once that is written."""
@@ -408,7 +408,7 @@ class _Order:
         if m.to is not None:
             self.make(m.to.index)
             self.leave(Given(m.input))
-            lines.append(f"set_data({name}, {name_of(m.to)})")
+            lines.append(f"set_data({name}, {m.to})")
         lines += [f"increment_version(({name}, ))"] if m.counts else []
         if m.requires_grad is False:
             lines.append(f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, How, Inner, Made, MadeLeaf
+from aotcheck.autograd2.ir.signature import Alias, Given, How, MadeLeaf
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
 from aotcheck.autograd2.runtime.tensors import check_casts
@@ -117,19 +117,6 @@ def built(s: Source, structure: Structure, made: str) -> str:
             return f"build({s.bind('structure', structure)}, {made}, looked, sizes)"
 
 
-def name_of(base: End) -> str:
-    """What a tensor of the call is called in it."""
-    match base:
-        case Given(k) | After(k):
-            return f"a{k}"
-        case Inner():
-            return str(base)
-        case Fresh(k):
-            return f"r{k}"
-        case Made(k):
-            return f"m{k}"
-
-
 def argument(s: Source, a: Any) -> str:
     """An argument of a view op in this call."""
     return text(a) if symbols_in(a) else s.bind("arg", a)
@@ -152,13 +139,13 @@ def make(s: Source, how: How, k: int, modes: Modes) -> None:
         elif how.requires_grad:
             s.add(f"with inference(m{k}.is_inference()): m{k}.requires_grad_()")
     elif not isinstance(how, Alias):
-        s.add(f"m{k} = {name_of(how)}")
+        s.add(f"m{k} = {how}")
     elif how.geometry is not None:
         mode = "" if how.inference is modes.inference else f"with inference({how.inference}): "
-        shift = "0" if isinstance(how.base, Given) else f"{name_of(how.base)}.storage_offset()"
-        s.add(f"{mode}m{k} = raw_alias({name_of(how.base)}, {geometry_text(s, how.geometry)}, {shift})")
+        shift = "0" if isinstance(how.base, Given) else f"{how.base}.storage_offset()"
+        s.add(f"{mode}m{k} = raw_alias({how.base}, {geometry_text(s, how.geometry)}, {shift})")
     else:
-        name = name_of(how.base)
+        name = str(how.base)
         for step in how.steps:
             kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
             rest = "".join(f", {argument(s, a)}" for a in step.args)
@@ -168,4 +155,4 @@ def make(s: Source, how: How, k: int, modes: Modes) -> None:
         if not how.steps:
             s.add(f"m{k} = {name}")
         if how.to:
-            s.add(f"set_data(m{k}, {name_of(how.to)})")
+            s.add(f"set_data(m{k}, {how.to})")
