@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Results, is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
@@ -21,10 +23,19 @@ def more_needs(traced: Traced) -> Needs:
         alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
         recorded = not alone and (state.version or state.touched) and any(map(has_new_history, members))
         told = len(members) > 1 and any(state_of(i.replica).set is not None for i in members)
-        views = state.version and any(state_of(i.replica).was_a_view for i in members)
+        views = state.version and any(map(_is_recorded_view, members))
         bases |= bool(recorded or told or views)
     leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and is_leaf(i.replica)]
     return traced.tracer.needs.also(bases=bases, gradients=any(_torch.gradient_of(t) is not None for t in leaves))
+
+
+def _is_recorded_view(i: TracedInput) -> bool:
+    """Whether an input is a view that autograd will not have written as it writes other tensors."""
+    base = _torch.base_of(i.real)
+    if base is None:
+        return False
+    plain = _torch.creation_meta(i.real) == _torch.CreationMeta.DEFAULT
+    return base.requires_grad or i.real.requires_grad or not plain
 
 
 def _storages(traced: Traced) -> dict[StorageState, list[int]]:
@@ -62,42 +73,48 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
     for state, members in _storages(traced).items():
         if table.is_resized(state):
             table.flat(state)
+        table.flush(state)
         roots = [k for k in members if traced.inputs[k].node is not None]
-        recorded = [k for k in roots if has_new_history(traced.inputs[k])]
-        seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
-        if not state.version and not (state.touched and (recorded or seen)):
-            if recorded:
-                refuse(Event.HISTORY, f"{traced.inputs[recorded[0]].input.descriptor} is reshaped in place")
-            continue
-        if len(recorded) > 1:
-            refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
-        if recorded:
-            (k,) = recorded
-            i = traced.inputs[k]
-            if table.storage_state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
-                refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
-            if (i.input.meta.requires_grad and i.input.meta.is_leaf) or state_of(i.replica).told:
-                refuse(Event.LEAF, f"{i.input.descriptor} is written once it does not require grad, or requires it")
-            if i.geometry.may_overlap_itself:
-                refuse(Event.OVERLAP, f"{i.input.descriptor}, whose elements share memory, is written")
-            if i.geometry.is_beyond(state.nbytes):
-                refuse(Event.FREED, f"{i.input.descriptor} is written, and has a grad_fn or gets one")
-            node = table.read(i.replica)
-            index = results.add(node, i.geometry, i.replica)
-            found.append(Written(k, index, Mutation.DIFFERENTIABLE, beside=tuple(members)))
-            if len(roots) > 1 or state.flat is not None:
-                view = table.flat(state)
-                index = results.add(table.read_view(view), view.geometry)
-                others = tuple(j for j in seen if j != k)
-                found.append(Written(k, index, Mutation.UNDER_NO_GRAD, True, others, tuple(members)))
-            continue
-        first = roots[0]
-        whole = state.flat is not None or len(roots) > 1 or traced.inputs[first].geometry.may_overlap_itself
-        view = table.flat(state) if whole else state.roots[0]
-        index = results.add(table.read_view(view), view.geometry)
-        kind = Mutation.UNDER_NO_GRAD if seen else Mutation.HIDDEN
-        found.append(Written(first, index, kind, flat=whole, versions=seen if whole else (), beside=tuple(members)))
+        apart = state.flat is None and table.apart(state)
+        for some in [[k] for k in roots] if apart else [roots]:
+            found += _written(traced, results, some, tuple(members))
     return tuple(found)
+
+
+def _written(traced: Traced, results: Results, roots: list[int], members: tuple[int, ...]) -> Iterator[Written]:
+    """What is written of inputs that share memory, which are no views of others; ``members``: all on that storage."""
+    table, state, first = traced.tracer.table, traced.inputs[roots[0]].state, traced.inputs[roots[0]]
+    recorded = [k for k in roots if has_new_history(traced.inputs[k])]
+    seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
+    whole = state.flat is not None or len(roots) > 1
+    root = None if whole else table.view_at(state, table.spelled(first.geometry))
+    if not (state.version if root is None else root.version) and not (state.touched and (recorded or seen)):
+        if recorded:
+            refuse(Event.HISTORY, f"{traced.inputs[recorded[0]].input.descriptor} is reshaped in place")
+        return
+    if len(recorded) > 1:
+        refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
+    if recorded:
+        (k,) = recorded
+        i = traced.inputs[k]
+        if table.storage_state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
+            refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
+        if (i.input.meta.requires_grad and i.input.meta.is_leaf) or state_of(i.replica).told:
+            refuse(Event.LEAF, f"{i.input.descriptor} is written once it does not require grad, or requires it")
+        if i.geometry.may_overlap_itself:
+            refuse(Event.OVERLAP, f"{i.input.descriptor}, whose elements share memory, is written")
+        if i.geometry.is_beyond(state.nbytes):
+            refuse(Event.FREED, f"{i.input.descriptor} is written, and has a grad_fn or gets one")
+        index = results.add(table.read(i.replica), i.geometry, i.replica)
+        yield Written(k, index, Mutation.DIFFERENTIABLE, beside=members)
+        if len(roots) == 1 and state.flat is None:
+            return
+        seen = tuple(j for j in seen if j != k)
+    view = table.flat(state) if root is None or recorded or first.geometry.may_overlap_itself else root
+    index = results.add(table.read_view(view), view.geometry)
+    kind = Mutation.UNDER_NO_GRAD if seen or recorded else Mutation.HIDDEN
+    flat = view is not root
+    yield Written((recorded or roots)[0], index, kind, flat, seen if flat else (), members)
 
 
 def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutation, ...]:

@@ -42,7 +42,7 @@ class InputAfter:
 
 def inputs_after(traced: Traced, analysis: Analysis) -> tuple[InputAfter, ...]:
     """Let the table's values be those that memory has after the call."""
-    effects = analysis.signature.effects
+    effects, table = analysis.signature.effects, traced.tracer.table
     moved = {m.input for m in effects.moved if m.to is not None or m.counts}
     recorded = {traced.inputs[w.input].state for w in effects.written if w.kind is Mutation.DIFFERENTIABLE}
     results = {r.node for r in analysis.results}
@@ -52,7 +52,7 @@ def inputs_after(traced: Traced, analysis: Analysis) -> tuple[InputAfter, ...]:
         state = traced.inputs[w.input].state
         if w.input in moved or state.lost is not None or state in recorded:
             continue
-        view = traced.tracer.table.flat(state) if w.flat else state.roots[0]
+        view = table.flat(state) if w.flat else table.view_at(state, table.spelled(traced.inputs[w.input].geometry))
         view.value, view.version = _stands_for(view), state.version
         found.append(InputAfter(view.value, w.input, view.geometry.dtype if w.flat else None))
         _forget(state, view)
@@ -61,7 +61,7 @@ def inputs_after(traced: Traced, analysis: Analysis) -> tuple[InputAfter, ...]:
             if i.state is state and i.node is not None and k not in moved and part not in (None, view):
                 part.value, part.version = _stands_for(part), state.version
                 found.append(InputAfter(part.value, k))
-    for state in traced.tracer.table.states.values():
+    for state in table.states.values():
         root = state.roots[0] if state.lost is None and len(state.roots) == 1 else None
         if root is not None and root.version == state.version and root.value in results:
             _forget(state, root)

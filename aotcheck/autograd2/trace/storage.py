@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
-from aotcheck.autograd2.ir.size import at_least, same, term
+from aotcheck.autograd2.ir.size import at_least, is_static, same, term
 from aotcheck.autograd2.trace import flat as flats
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.inverses import inverse
@@ -90,6 +91,15 @@ class StorageTable:
             state.views[geometry] = view
         return view
 
+    def apart(self, state: StorageState) -> bool:
+        """Whether no two roots share memory, so that each is written by itself."""
+        if state.apart is None:
+            lies = [root.geometry for root in state.roots]
+            spans = [(g.offset * g.dtype.itemsize, g.end * g.dtype.itemsize) for g in lies]
+            static = all(map(is_static, spans))
+            state.apart = static and all(x[1] <= y[0] for x, y in itertools.pairwise(sorted(spans)))
+        return state.apart
+
     def is_resized(self, state: StorageState) -> bool:
         """Whether the size of a storage has been changed, which no op tells, since this was last noted."""
         self._spell()
@@ -116,8 +126,8 @@ class StorageTable:
             view = View(state, flats.flat_geometry(state.nbytes, dtype))
             value = self.graph.placeholder(view.geometry, state.device)
             self.flat_inputs.append((value, state.source, dtype))
-            if state.version > 0:
-                for root in state.roots:
+            for root in state.roots:
+                if root.version > 0:
                     assert root.value is not None
                     value = flats.scatter(self.graph, view.geometry, value, root.geometry, root.value)
         else:
@@ -185,7 +195,7 @@ class StorageTable:
         return view.value
 
     def _at(self, view: View, version: int) -> Node:
-        if view.version == version:
+        if _known(view, version):
             assert view.value is not None
             return view.value
         if view.parent is None:
@@ -222,7 +232,7 @@ class StorageTable:
             refuse(Event.FREED)
         if not same(state.nbytes % view.geometry.dtype.itemsize, 0):
             refuse(Event.ODD, str(view.geometry.dtype))
-        if state.is_input and len(state.roots) > 1:
+        if state.is_input and len(state.roots) > 1 and not self.apart(state):
             self.flat(state)
         step: View | None = view
         while step is not None and step is not state.flat:
@@ -230,6 +240,8 @@ class StorageTable:
                 view.derive(self.flat(state), WINDOW)
                 break
             step = step.parent
+        if view in state.roots and len(state.roots) > 1:
+            self.flush(state)
         state.version += 1
         view.value, view.version = value, state.version
         if value.geometry is None:
@@ -237,7 +249,7 @@ class StorageTable:
         if state.pending and state.pending[-1][0] is view:
             state.pending.pop()
         state.pending.append((view, value, state.version))
-        if view.parent is None:
+        if view.parent is None and len(state.roots) == 1:
             state.pending, state.flushed = [], state.version
 
     def flush(self, state: StorageState) -> None:
@@ -258,8 +270,13 @@ class StorageTable:
         state.flushed = state.version
 
 
+def _known(view: View, version: int) -> bool:
+    """Whether the value of ``view`` is at hand as of ``version``; other roots may have been written since it was."""
+    return view.version == version or (view.parent is None and view.version < version)
+
+
 def _known_at(view: View | None, version: int) -> bool:
     """Whether the value of ``view``, or of one that it is derived from, is at hand as of ``version``."""
-    while view is not None and view.version != version:
+    while view is not None and not _known(view, version):
         view = view.parent
     return view is not None

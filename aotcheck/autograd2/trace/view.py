@@ -104,7 +104,8 @@ class StorageState:
 
     Attributes:
         source: of a storage that the caller brought, the input (by position) that lies on it.
-        roots: views with no parent. Several only where a caller's storage was not written yet.
+        roots: views with no parent. Several only where a caller's storage was not written yet, or they are ``apart``.
+        apart: whether no two roots share memory; None where nobody asked.
         flat: the whole storage in one dimension, once some geometry can only be cut from that.
         pending: writes that were not carried to the root yet, with the version each made.
         lost: the flat view before the storage last shrank.
@@ -122,6 +123,7 @@ class StorageState:
     flushed: int = field(default=0, init=False)
     views: dict[Geometry, View] = field(default_factory=dict, init=False)
     roots: list[View] = field(default_factory=list, init=False)
+    apart: bool | None = field(default=None, init=False)
     flat: View | None = field(default=None, init=False)
     pending: list[tuple[View, Node, int]] = field(default_factory=list, init=False)
     lost: View | None = field(default=None, init=False)

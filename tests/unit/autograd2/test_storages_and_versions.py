@@ -569,3 +569,29 @@ def test_memory_that_what_lies_in_it_does_not_fill_is_moved_to() -> None:
     x = torch.ones(2)
     aot_function(function)(x)
     assert (x.item(), x.untyped_storage().nbytes()) == (2, 8)
+
+
+def _written_apart(a: Any, b: Any, c: Any, w: Any) -> Any:
+    a[0].mul_(2)
+    b.add_(a)
+    early = a[1:] + w[1:]
+    a.copy_(b + 1)
+    b[1].sub_(a[0])
+    return early, a * b, b[:1].detach(), c * w
+
+
+@pytest.mark.parametrize("written", [lambda w: w.detach(), lambda w: w], ids=["unrecorded", "recorded"])
+def test_arguments_beside_each_other_on_a_storage_are_written_one_by_one(written: Any) -> None:
+    def function(a: Any, b: Any, c: Any, w: Any) -> Any:
+        a.mul_(written(w))
+        b.mul_(written(w))
+        return _written_apart(a, b, c, w)
+
+    def inputs() -> Any:
+        whole = torch.arange(9.0)
+        return *(x.detach() for x in whole.split(3)), torch.rand(3, requires_grad=True)
+
+    agrees(function, inputs)
+    graphs: list[Any] = []
+    aot_function(_written_apart, lambda graph, _: graphs.append(graph) or graph)(*inputs())
+    assert "as_strided" not in graphs[0].code
