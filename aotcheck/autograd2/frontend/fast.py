@@ -150,8 +150,11 @@ def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], ru
     keys: dict[int, list[Any]] = {}
     for k, key in read:
         keys.setdefault(k, []).append(key)
+    whole = {k: table for k, table in enumerate(bound.tables[:tables]) if isinstance(table, dict) and k not in keys}
+    _dicts(s, [*whole.values()])
     for k, name in enumerate(around_tables):
-        _table(s, bound.tables[k], name, keys.get(k, ()))
+        if k not in whole:
+            _table(s, bound.tables[k], name, keys.get(k, ()))
     if not _tensors(s, tensors, run):
         return None
     names = list(s.tensors.values())
@@ -197,6 +200,15 @@ def _assigned(s: _Source, bound: Bound, spot: Spot, names: Sequence[str]) -> str
     return name
 
 
+def _dicts(s: _Source, tables: Sequence[dict[Any, Any]]) -> None:
+    """Ask that dicts hold what they hold now: of many modules, which have few items each, all in one go."""
+    s.names |= {"dicts": tables, "values": dict.values, "keys": dict.keys, "joined": itertools.chain.from_iterable}
+    s.checks.append(f"[*map(len, dicts)] == {s.bind('lengths', [*map(len, tables)])}")
+    for name, part in (("keys", dict.keys), ("values", dict.values)):
+        held = s.bind("content", [x for table in tables for x in part(table)])
+        s.checks.append(f"all(map(is_, joined(map({name}, dicts)), {held}))")
+
+
 def _table(s: _Source, table: Any, name: str, read: Collection[Any]) -> None:
     """Ask that a table holds what it holds now, but where it is read at each call."""
     held = content_of(table)
@@ -210,9 +222,8 @@ def _table(s: _Source, table: Any, name: str, read: Collection[Any]) -> None:
     elif type(table) is dict:
         kept = tuple(key for key in held if key not in read)
         keys, content = s.bind("keys", tuple(held)), s.bind("content", tuple(map(held.get, kept)))
-        found = f"{name}.values()" if len(kept) == len(held) else f"map({name}.get, {s.bind('keys', kept)})"
-        same = f"all(map(is_, {found}, {content})) and all(map(is_, {name}, {keys}))"
-        s.checks.append(f"len({name}) == {len(held)} and {same}" if held else f"not {name}")
+        same = f"all(map(is_, map({name}.get, {s.bind('keys', kept)}), {content})) and all(map(is_, {name}, {keys}))"
+        s.checks.append(f"len({name}) == {len(held)} and {same}")
     else:
         s.checks.append(f"unchanged({name}, {s.bind('content', held)})")
 
