@@ -117,7 +117,7 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> None:
 
 def _compiled(ours: bool, function: Function, dynamic: bool) -> Function:
     if isinstance(function, torch.nn.Module):
-        module: Function = aot_module(function, dynamic=dynamic) if ours else torchs_module(function, nop)
+        module: Function = aot_module(function) if ours else torchs_module(function, nop)
         return module
     fresh = lambda *arguments: function(*arguments)  # noqa: E731  # an object that no cache has seen
     return aot_function(fresh, dynamic=dynamic) if ours else torchs_function(fresh, nop, dynamic=dynamic)

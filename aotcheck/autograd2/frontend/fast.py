@@ -93,15 +93,16 @@ class _Source:
         if x is None or kind in (torch.dtype, torch.device):
             self.lines.append(f"if {name} is not {self.bind('value', x)}: return MISS")
             return True
-        if kind not in (list, tuple, dict):
-            return False
+        if kind not in (list, dict) and getattr(kind, "__iter__", None) is not tuple.__iter__:
+            return False  # named tuples are tuples
         inside = f"{name}.values()" if kind is dict else name
-        self.lines.append(f"if type({name}) is not {kind.__name__} or len({name}) != {len(x)}: return MISS")
+        named = self.bind("kind", kind)
+        self.lines.append(f"if type({name}) is not {named} or len({name}) != {len(x)}: return MISS")
         if kind is dict:
             if not all(type(k) in (str, int) for k in x):
                 return False
             self.lines.append(f"if list({name}) != {self.bind('keys', list(x))}: return MISS")
-        if kind is not tuple:
+        if kind in (list, dict):
             if other := next((n for y, n in self.objects if y is x), None):
                 self.checks.append(f"{name} is {other}")
                 return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,6 +13,13 @@ from aotcheck.autograd2 import aot_function
 from aotcheck.autograd2.api import Compiled
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Edges(NamedTuple):
+    """Two tensors with names."""
+
+    left: Tensor
+    right: Tensor
 
 
 def _base(*shape: int) -> Tensor:
@@ -36,6 +43,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], Call]]] = {
     "values": (lambda x, n, s, b: x * n if b and s == "a" else x, lambda: ((_base(16), 3, "a", True), {})),
     "duplicates": (lambda x, y: x.mul_(2) + y, lambda: _same(_base(16))),
     "aliases": (lambda x, y: x.mul_(2) + y, _aliases),
+    "named tuple": (lambda e: e.left + e.right, lambda: ((Edges(_base(16), _base(16)),), {})),
 }
 
 
@@ -157,3 +165,18 @@ def test_what_each_call_assigns_is_looked_up(monkeypatch: pytest.MonkeyPatch) ->
         assert state["n"] == k + 1
     state["last"] = 1
     assert torch.equal(compiled(torch.ones(16)), torch.full((16,), 18.0))
+
+
+def test_what_a_module_holds_is_asked_of_each_dict_by_itself() -> None:
+    class Layers(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return sum(((k + 1) * y for k, m in enumerate(self.children()) for y in m.buffers()), x)
+
+    model = Layers()
+    model.a, model.b = torch.nn.Module(), torch.nn.Module()
+    model.a.register_buffer("y", torch.ones(2))
+    compiled = aot_function(model)
+    for k in range(6):
+        if k == 3:  # as many items with the same names, in another order of modules
+            model.b.register_buffer("y", model.a._buffers.pop("y"))
+        assert torch.equal(compiled(torch.zeros(2)), model(torch.zeros(2)))
