@@ -61,7 +61,8 @@ def _is_late(i: TracedInput, given: Given, elsewhere: bool, made: list[How]) -> 
     expected = _torch.recorded_gradient(leads, 0)[0]
     viewed = any(isinstance(how, Alias) and how.base == given and how.steps and not how.unmoved for how in made)
     third = expected != i.geometry.shape
-    if (third and (elsewhere or expected != shape)) or (viewed and expected != shape):
+    unsure = elsewhere and not state_of(t).is_reset
+    if (third and (unsure or expected != shape)) or (viewed and expected != shape):
         refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes, or in a new one")
     return by_data or expected != shape
 
@@ -145,7 +146,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if other_storage and now.version and now.source is None:
                 traced.tracer.table.flat(now)
             at = 0 if beyond else len(found)  # before its storage shrinks
-            found.insert(at, MetadataMutation(k, results.at(t), counts=not state_of(t).data_assigned, late=late))
+            counts, resets = not state_of(t).data_assigned, state_of(t).is_reset
+            found.insert(at, MetadataMutation(k, results.at(t), counts, late, resets=resets))
         elif i.node and not (i.state.version or state_of(t).was_a_view) and _torch.version_of(t) != i.version:
             found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
         by_base = i.node is None and not state_of(t).told  # views require grad as their base does

@@ -242,6 +242,7 @@ class MetadataMutation:
         to: a tensor that lies where it does now, or None if it did not move.
         counts: whether its version is counted up.
         late: whether it moves after what is computed of it gets its history.
+        resets: whether autograd forgets where its gradients arrive, as it does after ``set_``.
         requires_grad: what it is now, or None if as before.
         detached: whether it lost its history.
         nbytes: the new size of its storage, or None.
@@ -251,6 +252,7 @@ class MetadataMutation:
     to: Made | None = None
     counts: bool = False
     late: bool = False
+    resets: bool = False
     requires_grad: bool | None = None
     detached: bool = False
     nbytes: int | None = None

@@ -106,6 +106,7 @@ class TensorState:
         step: how it was made, if it is a view.
         is_parameter: whether the real tensor is a ``Parameter``.
         data_assigned: whether ``.data`` was assigned.
+        is_reset: whether ``set_`` moved it as autograd watched, which then forgets where its gradients arrive.
         told: whether the function made it require grad. A view made under no_grad says that it does if its base does.
         set: what the function let it require, if it did.
         detached: whether detach_ was called on it.
@@ -120,6 +121,7 @@ class TensorState:
     step: ViewStep | None = None
     is_parameter: bool = field(default=False, init=False)
     data_assigned: bool = field(default=False, init=False)
+    is_reset: bool = field(default=False, init=False)
     born: Place | None = field(default=None, init=False)
     told: bool = field(default=False, init=False)
     was_a_view: bool = field(default=False, init=False)
@@ -228,7 +230,7 @@ class Replica(Tensor):
             refuse(Event.LEAF, "data is assigned to a leaf made inside")
         self.aot.need(bases=self.aot.was_a_view)
         self.aot.born = self.aot.born or place_of(self)
-        self.aot.data_assigned = self.aot.own_counter = True
+        self.aot.data_assigned, self.aot.own_counter, self.aot.is_reset = True, True, False
         _torch.set_data(self, value)
 
     @property

@@ -305,11 +305,10 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
 def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``set_`` and ``resize_``: another storage, or another size of it."""
     target = args[0]
-    if target.requires_grad and not target.is_leaf:
+    known = _torch.op_name(func) in ("set_", "resize_", "resize_as_")
+    if not known or (target.requires_grad and not target.is_leaf):
         refuse(Event.STORAGE, str(func))
     before = tracer.table.view(target).state
-    if _torch.op_name(func) not in ("set_", "resize_", "resize_as_"):
-        refuse(Event.STORAGE, str(func))
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and _torch.requires_grad(a) for a in args[1:2]):
         refuse(Event.STORAGE, f"{func} to a tensor that requires grad")
     if any(isinstance(a, Tensor) and a.is_inference() is not target.is_inference() for a in args[1:2]):
@@ -330,6 +329,7 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     if torch.are_deterministic_algorithms_enabled() and _torch.storage_of(target).nbytes() != before_bytes:
         refuse(Event.FILL, f"{func}")
     state_of(target).own_counter |= tracer.table.storage_state(target) is not before
+    state_of(target).is_reset = not torch.is_inference_mode_enabled()
     tracer.keep.append(target)
     state = tracer.table.storage_state(target)
     if not state.roots:
