@@ -17,7 +17,7 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
-from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, Signature
+from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, Signature, Written
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
 from aotcheck.autograd2.joint.memory import InputAfter, check_counters, inputs_after
 from aotcheck.autograd2.joint.regions import Held, Region, regions
@@ -167,7 +167,7 @@ def _emit(
     traced: Traced,
     analysis: Analysis,
     groups: Sequence[Region],
-    order: Sequence[int | End],
+    order: Sequence[int | End | Written],
     part: Partition,
     compilers: Compilers,
     after: Sequence[InputAfter],

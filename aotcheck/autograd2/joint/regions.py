@@ -28,7 +28,7 @@ from aotcheck.autograd2.analyze.analysis import Analysis
 from aotcheck.autograd2.analyze.effects import has_new_history
 from aotcheck.autograd2.analyze.results import is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import Geometry, is_leaf, row_major
-from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf
+from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf, Mutation, Written
 from aotcheck.autograd2.ir.size import term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica
@@ -202,8 +202,8 @@ class _Graph:
         return None, None
 
 
-def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tuple[int | End, ...]]:
-    """The results with a history, in components; and these, by position, and views in the order of eager's nodes."""
+def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tuple[int | End | Written, ...]]:
+    """The results with a history, in components; and these, by position, views and writes in eager's order."""
     graph = _Graph(traced, analysis)
     owner: dict[Any, Any] = {}
 
@@ -248,7 +248,11 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tup
     }
     for k, nodes in enumerate(ordered):
         order[k] = _when(graph, nodes)
-    return found, tuple(x for x in sorted(order, key=order.__getitem__) if order[x] < traced.number)
+    memory = {_torch.address_of(i.replica) for i in traced.inputs}
+    plain = [w for w in analysis.signature.effects.written if w.kind is Mutation.UNDER_NO_GRAD and not w.flat]
+    kept = [_torch.sequence_of(n) for n in owner if _saves(n, memory)] if plain else []
+    early = [w for w in plain if all(traced.inputs[w.input].state.sequence <= k for k in kept)]
+    return found, (*early, *(x for x in sorted(order, key=order.__getitem__) if order[x] < traced.number))
 
 
 def _joined(graph: _Graph, groups: Iterable[list[Any]]) -> list[list[Any]]:
@@ -279,6 +283,12 @@ def _keeps(node: Any) -> bool:
     """Whether a node keeps a tensor of the call, or may."""
     kept = _torch.kept_by(node)
     return _torch.is_custom(node) or (kept is not None and (not kept or any(type(t) is Replica for t in kept)))
+
+
+def _saves(node: Any, memory: set[int]) -> bool:
+    """Whether a node keeps a tensor that lies there, or may."""
+    kept = _torch.kept_by(node)
+    return kept == [] or any(_torch.address_of(t) in memory for t in kept or ())
 
 
 def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping[Edge, Inner]) -> Region:

@@ -83,7 +83,7 @@ def emit(
     symbolic: Symbolic,
     after: Sequence[InputAfter] = (),
     shared: Mapping[int, int] = NOTHING,
-    order: Sequence[int | End] = (),
+    order: Sequence[int | End | Written] = (),
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -95,7 +95,7 @@ def emit(
         symbolic: where the values of symbols come from.
         after: inputs whose memory is saved as the call leaves it, beside what the graph saves.
         shared: of what the graph saves, what is a result too, which may be given other strides; both by position.
-        order: attachments, by position, and views, in the order in which gradients of what they share are summed.
+        order: writes that come first; attachments, by position, and views, as gradients of what they share are summed.
     """
     s = Source()
     s.names |= vars(tensors) | {
@@ -228,7 +228,7 @@ class _Order:
     entries: dict[int, str] = field(default_factory=dict, init=False)
     """What stands for inputs as they were before they were written."""
 
-    def all(self, order: Sequence[int | End]) -> None:
+    def all(self, order: Sequence[int | End | Written]) -> None:
         """Everything; what is in ``order`` first."""
         effects = self.signature.effects
         self.early()
@@ -241,6 +241,8 @@ class _Order:
         for x in order:
             if isinstance(x, int):
                 self.attach(self.attachments[x])
+            elif isinstance(x, Written):
+                self.write(x)
             else:
                 self.renew(x)
         for attachment in self.attachments:

@@ -242,7 +242,7 @@ class StorageTable:
             step = step.parent
         if view in state.roots and len(state.roots) > 1:
             self.flush(state)
-        state.version += 1
+        state.version, state.sequence = state.version + 1, _torch.sequence_number()
         view.value, view.version = value, state.version
         if value.geometry is None:
             value.geometry = view.geometry
