@@ -15,7 +15,6 @@ from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_majo
 from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import as_eager
 from aotcheck.autograd2.trace.random_order import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
 from aotcheck.autograd2.trace.replica import Replica, place_of, state_of
@@ -358,7 +357,7 @@ def batch_norm(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...],
     if len(written) < 2 or read & written:
         refuse(Event.OVERLAP, "running statistics of batch norm share memory")
     values = tracer.values(args)
-    out = as_eager(func, args, kwargs, tracer.run(func, args, kwargs))
+    out = tracer.measured(func, info, args, kwargs)
     node = tracer.call(aten._native_batch_norm_legit_functional.default, values)
     made = tracer.results(out, node, state_of(args[0]).device)
     for k, t in ((3, mean), (4, variance)):
