@@ -69,11 +69,6 @@ class TracedInput:
         return self.input.meta.geometry
 
 
-def meta_of(t: Tensor) -> TensorMeta:
-    """What is known of a real tensor."""
-    return TensorMeta(geometry_of(t), t.device, t.requires_grad, t.is_leaf, t.is_inference())
-
-
 def _admit(t: Tensor, descriptor: Descriptor) -> None:
     if is_leaf(t) is None:
         refuse(Event.NO_GRAD_VIEW, f"{descriptor}")
@@ -251,7 +246,7 @@ def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica,
     if replica.requires_grad and replica.is_leaf and _torch.has_hooks(t):
         Tensor.register_hook(replica, lambda _: None if tracer.in_backward else refuse(Event.CALLERS, "a hook"))
     state = tracer.table.storage_state(replica)
-    meta = meta_of(t)._replace(geometry=geometry_of(replica))
+    meta = TensorMeta(geometry_of(replica), t.device, t.requires_grad, t.is_leaf, t.is_inference())
     return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)
 
 

@@ -50,7 +50,7 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
         return out
     devices = [state_of(t).device for t in _replicas(args)]
     key = (func, repr([_in_numbers(a) for a in (*args, *kwargs.values())]), repr(sorted(kwargs)), *devices)
-    strides = _known.get(key)
+    strides, several = _known.get(key), isinstance(out, (list, tuple))
     if strides is None:
         if count > _MOST_BYTES:
             refuse(Event.LAYOUT, f"{func} is too large to be tried")
@@ -58,9 +58,8 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
             given = _real(func, args, {k: a for k, a in kwargs.items() if k not in _UNASKED}, torch.ones)
         except (RuntimeError, IndexError):  # as where an index is out of range
             return out
-        given = given if isinstance(given, (list, tuple)) else (given,)
-        strides = _known[key] = [g.stride() if isinstance(g, Tensor) else None for g in given]
-    several = isinstance(out, (list, tuple))
+        strides = [g.stride() if isinstance(g, Tensor) else None for g in (given if several else (given,))]
+        _known[key] = strides
     laid = [_laid_out(o, s) for o, s in zip(out if several else (out,), strides, strict=True)]
     return type(out)(laid) if several else laid[0]
 
@@ -91,6 +90,14 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     with _torch.without_modes():
         made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META) for t in one]
     return made[0] if issubclass(kind, Tensor) else kind(made) if kind in (list, tuple) else tuple(made)
+
+
+def view_in_numbers(t: Tensor, shape: Sequence[Any]) -> None:
+    """Raise as ``view`` does of numbers: torch's meta kernel for symbols looks past dimensions of size 1."""
+    g, wanted = _in_numbers(t), _in_numbers(list(shape))
+    if None not in (*g.shape, *g.stride, *wanted):  # as where data decide one
+        with _torch.without_modes():
+            torch.empty_strided(g.shape, g.stride, device=_torch.META).view(wanted)
 
 
 def _real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[[int], Tensor]) -> Any:

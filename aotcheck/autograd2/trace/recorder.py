@@ -17,7 +17,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo
-from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, without_meta_kernel
+from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, view_in_numbers, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -236,6 +236,8 @@ class Recorder:
                     return func(*args, **kwargs)
                 if func in SIZED:
                     return torch.empty(args[2], dtype=args[0].dtype, device=_torch.META)
+                if func is aten.view.default:
+                    view_in_numbers(*args)
                 with _torch.enable_python_dispatcher():
                     return func(*args, **kwargs)
         except RuntimeError as error:
@@ -315,7 +317,7 @@ class Recorder:
             if not isinstance(o, Tensor):
                 made.append(o)
                 continue
-            same = next((m for m in made if isinstance(m, Tensor) and _same_memory(m, o)), None)
+            same = next((m for m in made if isinstance(m, Tensor) and place_of(m) == place_of(o)), None)
             if same is not None:  # some ops give one tensor twice
                 made.append(same if type(o) is not Replica else o)
             else:
@@ -379,10 +381,6 @@ def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:
 
 def _is_strided(t: Tensor) -> bool:
     return t.layout is torch.strided
-
-
-def _same_memory(a: Tensor, b: Tensor) -> bool:
-    return _torch.address_of(a) == _torch.address_of(b) and geometry_of(a) == geometry_of(b)
 
 
 def _terms(a: Any) -> Any:

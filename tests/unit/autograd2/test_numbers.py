@@ -128,3 +128,9 @@ def test_a_guard_of_alternatives_leaves_the_others_as_they_are() -> None:
     compiled(torch.zeros(1, 1))
     strides = [x.stride() for _ in range(4) if compiled(x) is not None]
     assert strides == [(1, 2), (2, 1), (1, 2), (2, 1)]
+
+
+def test_a_view_over_a_dimension_of_size_one_raises_as_eager_does():
+    x = torch.zeros(4).as_strided((2, 1, 2), (0, 6, 3))
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        aot_function(lambda x: x.view(-1), dynamic=True)(x)
