@@ -393,12 +393,9 @@ class _Order:
         self.done.add(w)
         self.attach_result(w.result)
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
+        self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
-            self.s.add(f"with no_grad(): a{w.input}.copy_(r{w.result})")  # whose own backward adds zeros to infinities
-            given = f"(a{w.input}, ), (), (r{w.result}, ), sizes, (a{w.input}, )"
-            self.s.add(f"{under((True, False), self.modes)}attach({self.s.bind('identity', IDENTITY)}, {given})")
-        else:
-            self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
+            self.s.add(f"a{w.input}.grad_fn.register_hook(lambda g, _: (None, g[1]))")  # adds no zeros to infinities
         if w.versions:
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
 

@@ -1,6 +1,6 @@
 """Functions of torch's whose C++ calls other ops and knows only ints: what they call is seen, and called with symbols.
 
-Such a function runs on replicas of fixed sizes: those of the traced call, and two sets of larger ones. Where it calls
+Such a function runs on replicas of fixed sizes: those of the traced call, and three sets of larger ones. Where it calls
 the same ops each time, a number that differs is the term that has these values, and the ops are called on the replicas
 of symbolic sizes. A symbol for which it does not is guarded to be what it is.
 """
@@ -31,6 +31,7 @@ _CELLS = (torch.lstm_cell, torch.gru_cell, torch.rnn_relu_cell, torch.rnn_tanh_c
 _OTHERS = (torch.stft, torch.kron, torch.cov, torch.corrcoef, torch.take_along_dim, Tensor.take_along_dim)
 _POOLED = (torch.nn.functional.interpolate, torch.nn.functional.max_pool1d)
 COMPOSITES: frozenset[Any] = frozenset({*_RECURRENT, *_CELLS, *_OTHERS, *_POOLED})
+_MORE = {1: (1, 8), 2: (8, 400), 3: (8, 400)}
 _NOT_AGAIN = (CONSTANT, torch.ops.aten.copy.default, torch.ops.aten.zero.default)  # autograd cannot derive the latter
 
 
@@ -69,7 +70,7 @@ class _Run:
     def _more(self, symbol: Any, value: int) -> int:
         """What is added to a symbol in this run; random, so that no two terms agree in all runs by chance."""
         drawn = random.Random(f"{self.number} {self.moving.get(symbol)}")
-        return drawn.randrange(8, 400) if self.number and symbol in self.moving else 0
+        return drawn.randrange(*_MORE[self.number]) if self.number and symbol in self.moving else 0
 
 
 def with_symbols(symbols: Symbols, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -81,7 +82,9 @@ def with_symbols(symbols: Symbols, func: Callable[..., Any], args: Any, kwargs: 
 
     def tried(moving: dict[Any, Any]) -> tuple[_Run, list[tuple[Any, ...]]] | None:
         try:
-            runs = [_Run(symbols, func, given, number, moving) for number in range(3)]
+            runs = [_Run(symbols, func, given, number, moving) for number in range(2)]
+            if len(runs[0].nodes) == len(runs[1].nodes):  # else not as often, as of the steps of an RNN
+                runs += [_Run(symbols, func, given, number, moving) for number in (2, 3)]
             return runs[0], _common(symbols, runs)
         except Exception:  # of what the function says of such sizes, or as runs differ
             met()  # a refusal of such a run is none of the trace
