@@ -238,8 +238,6 @@ _running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
 _version: Any = vars(_C.TensorBase)["_version"]
 _set_version: Any = _C._autograd._unsafe_set_version_counter
 _apply = vars(_C._FunctionBase)["apply"]
-
-
 _base: Any = Tensor._base
 base_of: Callable[[Tensor], Tensor | None] = _base.__get__
 """The tensor of which autograd takes another for a view."""
@@ -314,8 +312,6 @@ def recorded_gradient(node: Any, place: int) -> tuple[tuple[int, ...], torch.dty
 
 requires_grad: Callable[[Tensor], bool] = vars(_C.TensorBase)["requires_grad"].__get__
 _grad: Any = vars(_C.TensorBase)["grad"]
-
-
 gradient_of: Callable[[Tensor], Tensor | None] = _grad.__get__
 """``t.grad``, past a subclass that looks who asks."""
 set_gradient: Callable[[Tensor, Tensor | None], None] = _grad.__set__

@@ -15,6 +15,7 @@ from aotcheck.autograd2.analyze.effects import more_needs
 from aotcheck.autograd2.config import count
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
 from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, Signature, Written
@@ -137,10 +138,13 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
             part = _partition(traced, analysis, backwards, compilers, after)
-            made = _emit(traced, analysis, groups, order, part, compilers, after)
-            taken = taken_symbols(part.forward)
-            if once := unused(recorded, part, taken):
-                run_once(made.call, [*part.forward.inputs, *taken], once, traced.tracer.draws.drawn_from())
+            taken, symbols = taken_symbols(part.forward), traced.tracer.symbols
+            once = unused(recorded, part, taken if symbols is None else [*taken, *symbols.reads, *symbols.derived])
+            more = [name for name in symbols_of(once) if name not in taken]
+            made = _emit(traced, analysis, groups, order, part, compilers, after, (*taken, *more))
+            if once:
+                given = [*part.forward.inputs, *taken, *more]
+                run_once(made.call, given, once, traced.tracer.draws.drawn_from(), len(more))
             return made
     finally:
         disarm(traced.tracer.alive)
@@ -171,10 +175,10 @@ def _emit(
     part: Partition,
     compilers: Compilers,
     after: Sequence[InputAfter],
+    given: tuple[str, ...],
 ) -> Specialization:
     symbols = traced.tracer.symbols
-    env = None if symbols is None else symbols.env
-    forward = compile_forward(part.forward, compilers, differentiable=bool(groups), env=env)
+    forward = compile_forward(part.forward, compilers, differentiable=bool(groups), env=symbols and symbols.env)
     attachments, seen = [], _Seen(traced, analysis)
     by_component: dict[Any, list[BackwardGraph]] = {}
     for graph in part.backwards:
@@ -213,8 +217,7 @@ def _emit(
     copied = {n.args[0] for n in part.forward.nodes if n.op is torch.ops.aten._to_copy.default and traced.modes[2]}
     cast = tuple(k for k, i in enumerate(traced.inputs) if i.node in copied and i.input.meta[2:4] == (True, True))
     modes = Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast)
-    derived = {} if symbols is None else symbols.derived
-    taken = Symbolic(reads, derived, tuple(taken_symbols(part.forward)), tuple(part.forward.defined))
+    taken = Symbolic(reads, {} if symbols is None else symbols.derived, given, tuple(part.forward.defined))
     signature = analysis.signature
     if (compilers.forward if groups else compilers.inference) is not nop:  # results may lie as the compiler likes
         looks = zip(signature.results, analysis.results, strict=True)

@@ -135,7 +135,7 @@ class Results:
             return made
         if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
             made = Alias(self._made(root), _steps(chain))
-            if _requires_after(root, chain) != needs or (needs and state_of(root).detached):
+            if _requires_after(root, chain) != needs or (state_of(root).detached if needs else state_of(root).born):
                 refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
             return made
         if root in self._left or self._is_displaced(root):

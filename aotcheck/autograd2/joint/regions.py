@@ -246,8 +246,9 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tup
     order: dict[int | End, int] = {
         end: _torch.sequence_of(n) for (n, _), end in graph.visible.items() if not isinstance(end, Fresh)
     }
-    for k, nodes in enumerate(ordered):
-        order[k] = _when(graph, nodes)
+    for k, nodes in enumerate(ordered):  # eager's backward leaves a group by the last of the nodes that lead out of it
+        leaving = [n for n in nodes if any(graph.end(e)[1] is not None for e in _edges(n))]
+        order[k] = max(map(_torch.sequence_of, leaving or nodes))
     memory = {_torch.address_of(i.replica) for i in traced.inputs}
     plain = [w for w in analysis.signature.effects.written if w.kind is Mutation.UNDER_NO_GRAD and not w.flat]
     kept = [_torch.sequence_of(n) for n in owner if _saves(n, memory)] if plain else []
@@ -271,12 +272,6 @@ def _joined(graph: _Graph, groups: Iterable[list[Any]]) -> list[list[Any]]:
         apart = len(same) == 1 or any(users[e] > len(same) for e in leads) or any(map(_keeps, merged))
         found += same if apart else [merged]
     return found
-
-
-def _when(graph: _Graph, nodes: list[Any]) -> int:
-    """When eager's backward leaves a group: the number of the last node of those that lead out of it."""
-    leaving = [n for n in nodes if any(graph.end(e)[1] is not None for e in _edges(n))]
-    return max(map(_torch.sequence_of, leaving or nodes))
 
 
 def _keeps(node: Any) -> bool:

@@ -8,24 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import CONSTANT, Node, ancestors
 from aotcheck.autograd2.partition.default import Partition
 from aotcheck.autograd2.runtime.code import function_of
 
 
-def unused(recorded: Sequence[Node], part: Partition, taken: Sequence[str]) -> list[Node]:
-    """Of what was recorded forward what no graph runs, with what it needs.
+def unused(recorded: Sequence[Node], part: Partition, known: Sequence[str]) -> list[Node]:
+    """Of what was recorded forward what no graph runs, with what it needs; but for views and ops not of torch's.
 
-    But for views, ops not of torch's, and what needs the values of other symbols than those that the graph has taken.
+    Nor what needs the values of other symbols than the ``known`` ones.
     """
     runs = {*part.forward.nodes, *(n for graph in part.backwards for n in graph.nodes)}
     of_others: set[Node] = set()
     dead = []
     for n in recorded:
-        unknown = getattr(n.op, "namespace", "aten") != "aten" or not set(taken).issuperset(symbols_of([n]))
+        unknown = getattr(n.op, "namespace", "aten") != "aten" or not set(known).issuperset(symbols_of([n]))
         if unknown or not of_others.isdisjoint(n.inputs()):
             of_others.add(n)  # it may do what must not be done twice
         elif n not in runs and n.op != CONSTANT and n.memory is None:
@@ -35,11 +33,12 @@ def unused(recorded: Sequence[Node], part: Partition, taken: Sequence[str]) -> l
 
 
 def run_once(
-    call: Callable[..., Any], inputs: Sequence[Node | str], nodes: Sequence[Node], draws: Sequence[torch.Generator]
+    call: Callable[..., Any], inputs: Sequence[Node | str], nodes: Sequence[Node], draws: Sequence[Any], more: int
 ) -> None:
-    """Have ``call`` run ``nodes`` before its graph until they raise nothing; generators are then as they were."""
+    """Have ``call`` run ``nodes`` first until they raise nothing; its graph does not take the last ``more`` inputs."""
     names = call.__globals__
-    forward, first = names["forward"], function_of(inputs, nodes, (), {})
+    graph, first = names["forward"], function_of(inputs, nodes, (), {})
+    forward = (lambda *given: graph(*given[:-more])) if more else graph
 
     def both(*given: Any) -> Any:
         states = [g.get_state() for g in draws]

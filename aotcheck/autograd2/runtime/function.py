@@ -110,11 +110,7 @@ class Runner:
         )
 
 
-def _never(*_: Any) -> Any:
-    raise AssertionError("nothing is traced of what passes gradients on")
-
-
-IDENTITY = Runner((), _never, ())
+IDENTITY = Runner((), lambda _: refuse(Event.LATE), ())
 """Gives the tangent to its only input: for what stands for an input before it was written."""
 
 
@@ -174,8 +170,6 @@ _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: "
     "a tensor that the backward needs was written after the call."
 )
-
-
 _FREED = "the backward needs the memory of a tensor that the compiled function freed: allocate and fill it first"
 
 

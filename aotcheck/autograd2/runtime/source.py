@@ -18,10 +18,11 @@ from aotcheck.autograd2.runtime.tensors import check_casts
 
 @dataclass
 class Source:
-    """Lines of Python, and what they name."""
+    """Lines of Python, what they name, and calls of ops of several results, with what each was called on and gave."""
 
     lines: list[str] = field(default_factory=list)
     names: dict[str, Any] = field(default_factory=dict)
+    calls: list[tuple[str, Any, str]] = field(default_factory=list)
 
     def add(self, line: str, indent: int = 1) -> None:
         """One more line."""
@@ -149,8 +150,14 @@ def make(s: Source, how: How, k: int, modes: Modes) -> None:
         for step in how.steps:
             kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
             rest = "".join(f", {argument(s, a)}" for a in step.args)
-            item, mode = "" if step.index is None else f"[{step.index}]", under((step.grad, step.inference), modes)
-            s.add(f"{mode}m{k} = {s.bind('op', step.op)}({name}{rest}{kwargs}){item}")
+            several = "" if step.index is None else f"several{len(s.calls)}"
+            called = next((x for of, call, x in s.calls if of == name and call is step.kwargs), "")
+            if not called:
+                mode = under((step.grad, step.inference), modes)
+                s.add(f"{mode}{several or f'm{k}'} = {s.bind('op', step.op)}({name}{rest}{kwargs})")
+            if several:
+                s.calls.append((name, step.kwargs, called or several))
+                s.add(f"m{k} = {called or several}[{step.index}]")
             name = f"m{k}"
         if not how.steps:
             s.add(f"m{k} = {name}")

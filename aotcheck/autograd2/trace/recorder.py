@@ -297,6 +297,8 @@ class Recorder:
         node.sequence = _torch.sequence_number()
         ran = _torch.running_sequence_number()
         self.backward_inside |= ran is not None and not self.in_backward
+        if ran is not None and torch.is_inference_mode_enabled():
+            refuse(Event.INFERENCE, "a backward inside of it")
         if ran is None:
             node.where = user_line()
             self.lines.setdefault(node.sequence, node.where)

@@ -137,3 +137,15 @@ def test_a_backward_of_empty_tensors_to_which_no_tangent_comes() -> None:
         x = torch.ones(0, requires_grad=True)
         (gradient,) = torch.autograd.grad(f(x)[0], x, torch.ones(0))
         assert gradient.shape == (0,)
+
+
+def test_gradients_of_a_written_complex_argument_stay() -> None:
+    compiled, x = aot_function(lambda x: x.mul_(2)), torch.ones(2, dtype=torch.complex64, requires_grad=True).clone()
+    x.grad = torch.ones_like(x.detach())
+    assert compiled(x) is x and x.grad is not None
+
+
+def test_a_gradient_that_eager_cannot_write_is_none_that_can_be_written() -> None:
+    x = torch.ones(2, requires_grad=True)
+    aot_function(torch.sgn)(x).sum().backward()
+    assert x.grad is not None and x.grad._is_zerotensor()

@@ -26,3 +26,12 @@ def test_what_no_result_needs_raises_as_in_eager_and_draws_nothing_twice() -> No
     for _ in range(2):
         dropped(torch.ones(3))
     assert torch.equal(torch.rand(1), expected)
+
+
+def test_what_a_result_does_not_need_raises_also_where_the_graph_takes_no_size():
+    def f(x):
+        return torch.stft(x, 2, hop_length=1, return_complex=True) is None
+
+    x = torch.ones(4, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match="FFT"):
+        aot_function(f, dynamic=True)(x)
