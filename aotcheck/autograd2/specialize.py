@@ -143,7 +143,7 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             more = [name for name in symbols_of(once) if name not in taken]
             made = _emit(traced, analysis, groups, order, part, compilers, after, (*taken, *more))
             if once:
-                given = [*part.forward.inputs, *taken, *more]
+                given: list[Node | str] = [*part.forward.inputs, *taken, *more]
                 run_once(made.call, given, once, traced.tracer.draws.drawn_from(), len(more))
             return made
     finally:
