@@ -237,6 +237,7 @@ def aot_function(
         bw_compiler: the same for backward graphs; ``fw_compiler`` by default.
         partition_fn: cuts a joint graph in two, as ``default_partition`` does.
         decompositions: of ops that are to be made of others, what makes them.
+        keep_inference_input_mutations: whether graphs without a backward write inputs themselves.
         inference_compiler: the same where no result requires grad; ``fw_compiler`` by default.
         dynamic: as of ``Compiled``.
 
@@ -246,7 +247,8 @@ def aot_function(
         UnsupportedError: at a call, if ``fn`` does what is refused.
     """
     forward, partition = fw_compiler or nop, None if partition_fn is default_partition else partition_fn
-    compilers = Compilers(forward, bw_compiler or forward, inference_compiler or forward, decompositions, partition)
+    given = forward, bw_compiler or forward, inference_compiler or forward, decompositions, partition
+    compilers = Compilers(*given, keep_inference_input_mutations)
     compiled = Compiled(fn, compilers, dynamic)
 
     @functools.wraps(fn)
@@ -300,8 +302,8 @@ def aot_module_simplified(
     Raises:
         UnsupportedError: ``mod`` does what is refused, or has a fake parameter.
     """
-    given = mod, fw_compiler, bw_compiler, partition_fn, decompositions
-    made = aot_function(*given, inference_compiler=inference_compiler, dynamic=options.get("dynamic"))
+    given = mod, fw_compiler, bw_compiler, partition_fn, decompositions, 0, keep_inference_input_mutations
+    made = aot_function(*given, inference_compiler, dynamic=options.get("dynamic"))
     compiled: Compiled = vars(made)["aotcheck"]
     if isinstance(mod, nn.Module):
         for name, t in (*mod.named_parameters(), *mod.named_buffers()):

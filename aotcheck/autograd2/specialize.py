@@ -178,7 +178,13 @@ def _emit(
     given: tuple[str, ...],
 ) -> Specialization:
     symbols = traced.tracer.symbols
-    forward = compile_forward(part.forward, compilers, differentiable=bool(groups), env=symbols and symbols.env)
+    moved, entries = {m.input for m in analysis.signature.effects.moved}, [i for i in traced.inputs if i.node]
+    kept = {
+        w.result: entries.index(traced.inputs[w.input])
+        for w in (analysis.signature.effects.written if compilers.keep_writes and not groups else ())
+        if not (w.flat or w.input in moved or traced.inputs[w.input].input.meta.is_inference)
+    }
+    forward = compile_forward(part.forward, compilers, kept, differentiable=bool(groups), env=symbols and symbols.env)
     attachments, seen = [], _Seen(traced, analysis)
     by_component: dict[Any, list[BackwardGraph]] = {}
     for graph in part.backwards:

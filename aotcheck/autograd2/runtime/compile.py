@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -34,6 +34,7 @@ class Compilers:
     Args:
         decompositions: of ops that are to be made of others, what makes them.
         partition: cuts joint graphs, in place of the default partition.
+        keep_writes: whether graphs without a backward write inputs themselves, where they end.
     """
 
     forward: Compiler = nop
@@ -41,21 +42,34 @@ class Compilers:
     inference: Compiler = nop
     decompositions: Mapping[Any, Callable[..., Any]] | None = None
     partition: PartitionFunction | None = None
+    keep_writes: bool = False
 
 
 def compile_forward(
-    graph: ForwardGraph, compilers: Compilers, *, differentiable: bool, env: Any = None
+    graph: ForwardGraph, compilers: Compilers, kept: Mapping[int, int], *, differentiable: bool, env: Any = None
 ) -> Callable[..., Any]:
-    """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols."""
+    """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols.
+
+    Results that are ``kept``, by position, it writes to inputs; these it gives in their place.
+    """
     compiler, table = compilers.forward if differentiable else compilers.inference, compilers.decompositions
     log("forward", lambda: python_of(forward_module(graph, differentiable=differentiable)[0], "forward"))
     if compiler is nop and not table:
         _check(forward_module, graph)
         results = (*graph.results, *graph.saved)
         return function_of([*graph.inputs, *taken_symbols(graph)], graph.nodes, results, graph.defined)
-    made = _compiled(*forward_module(graph, differentiable=differentiable), compiler, table, env)
-    own = [k for k, n in enumerate((*graph.results, *graph.saved)) if k < len(graph.results) or n.op is _CLONE]
-    return lambda *inputs: _with_own_memory(inputs, made(*inputs), own)
+    made = _compiled(*forward_module(graph, differentiable=differentiable), compiler, table, env, kept)
+    count, written = len(graph.results), set(kept.values())
+    own = [k for k, n in enumerate((*graph.results, *graph.saved)) if n.op is _CLONE or k < count]
+    own = [k for k in own if k not in kept]
+
+    def run(*inputs: Any) -> list[Any]:
+        results = [*made(*[a.data if k in written else a for k, a in enumerate(inputs)])]
+        for k, j in kept.items():
+            results.insert(k, inputs[j])
+        return _with_own_memory(inputs, results, own)
+
+    return run
 
 
 _CLONE = torch.ops.aten.clone.default
@@ -69,6 +83,22 @@ def _with_own_memory(inputs: Sequence[Any], results: Sequence[Any], own: Sequenc
             found[k] = found[k].clone()
         met.add(address)
     return found
+
+
+def _keep_writes(module: fx.GraphModule, kept: Mapping[int, int]) -> None:
+    """Write results to inputs where the graph ends. A decomposition may give an input as a result: that is copied."""
+    graph, output = module.graph, module.graph.output_node()
+    inputs, results = graph.find_nodes(op="placeholder"), [*cast(Any, output.args[0])]
+    memory = {_address(n.meta["val"]) for n in inputs}
+    with graph.inserting_before(output):
+        for k, n in enumerate(results):
+            if (address := _address(n.meta.get("val"))) is not None and address in memory:
+                results[k] = graph.call_function(_CLONE, (n,))
+                results[k].meta.update(n.meta)
+        for k, j in kept.items():
+            graph.call_function(torch.ops.aten.copy_.default, (inputs[j], results[k])).meta.update(results[k].meta)
+    output.args = ([n for k, n in enumerate(results) if k not in kept],)
+    module.recompile()
 
 
 def _address(a: Any) -> int | None:
@@ -123,7 +153,7 @@ def _check(make: Callable[[Any], tuple[fx.GraphModule, Any]], graph: Any) -> Non
 
 
 def _compiled(
-    module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, table: Any, env: Any
+    module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, table: Any, env: Any, kept: Any = ()
 ) -> Callable[..., Any]:
     if config().debug:
         assert_functional(module)
@@ -132,6 +162,8 @@ def _compiled(
         module = _torch.decomposed(module, fakes, table)
     else:
         with_values(module, fakes)
+    if kept:
+        _keep_writes(module, kept)
     made = compiler(module, fakes)
     if not callable(made):
         raise TypeError(f"the compiler returned a {type(made).__name__}, which cannot be called")
