@@ -18,7 +18,7 @@ from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.fx import symbols_of
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.number import Dynamic, Of
-from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, Signature, Written
+from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, MadeLeaf, Signature, Written
 from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
 from aotcheck.autograd2.joint.memory import InputAfter, check_counters, inputs_after
 from aotcheck.autograd2.joint.regions import Held, Region, regions
@@ -258,8 +258,9 @@ class _Seen:
             if i.node is not None:
                 self._add(Given(k), i.replica, None if k in written else i.node)
         for m, how in enumerate(analysis.signature.made):
-            if isinstance(how, Fresh):
-                self._add(Made(m), analysis.tensors[m], analysis.results[how.index].node)
+            made = how.of if isinstance(how, MadeLeaf) else how
+            if isinstance(made, Fresh):
+                self._add(Made(m), analysis.tensors[m], analysis.results[made.index].node)
 
     def _add(self, end: Given | Made, t: Tensor, node: Node | None) -> None:
         for address, _ in {place_of(t), state_of(t).born or place_of(t)}:

@@ -31,7 +31,7 @@ class Result:
     Args:
         node: what the graph computes.
         geometry: how eager's tensor lies.
-        tensor: the replica whose history it gets, or which is a leaf that requires grad; None for any other.
+        tensor: the replica whose history it gets; None if it gets none.
         look: how the caller sees it.
     """
 
@@ -39,11 +39,6 @@ class Result:
     geometry: Geometry
     tensor: Tensor | None
     look: GraphResult
-
-    @property
-    def leaf(self) -> Tensor | None:
-        """The replica, if it is a leaf that requires grad."""
-        return self.tensor if self.look.leaf else None
 
 
 def requires_grad(t: Tensor) -> bool:
@@ -126,15 +121,14 @@ class Results:
         if lost and (not _is_early(t, chain) or (_is_custom(t) and not _is_custom(root))):
             refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:
-            made: How = self._plain(t, False, chain, place_of(t))
-            if isinstance(made, Alias):
-                of = self.traced.inputs[made.base.input] if isinstance(made.base, Given) else None
-                if is_leaf and of is not None and of.input.meta.requires_grad and not requires_grad(of.replica):
+            plain = self._plain(t, False, chain, place_of(t))
+            if is_leaf and isinstance(plain, Alias) and isinstance(plain.base, Given):
+                of = self.traced.inputs[plain.base.input]
+                if of.input.meta.requires_grad and not requires_grad(of.replica):
                     refuse(Event.LEAF, "a view of an argument that does not require grad any more")
-                return MadeLeaf(made, is_leaf, state_of(t).is_parameter)
-            return made
+            return MadeLeaf(plain, is_leaf, state_of(t).is_parameter)
         if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
-            made = Alias(self._made(root), _steps(chain))
+            made: How = Alias(self._made(root), _steps(chain))
             if _requires_after(root, chain) != needs or (state_of(root).detached if needs else state_of(root).born):
                 refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
             return made
@@ -210,21 +204,17 @@ class Results:
             refuse(Event.FREED)
         known = self._roots.get(state)
         if known is None:
-            look = GraphResult(
-                g.stride if state.version or g.dense_order is None else None,
-                root.is_inference(),
-                _is_new_leaf(root),
-                state_of(root).is_parameter,
-            )
-            differentiable = look.leaf or (requires_grad(root) and not root.is_leaf)
+            stride = g.stride if state.version or g.dense_order is None else None
+            differentiable = requires_grad(root) and not root.is_leaf
             fills = g.dense_order is not None and same(g.end * g.dtype.itemsize, state.nbytes)
-            step = None if differentiable else state_of(root).step
+            step = None if requires_grad(root) else state_of(root).step
             moved = state_of(root).born or state.resized or (step is not None and state_of(step.source).born)
             lies_apart = not same(g.offset, 0) or (moved and not fills) or g.conj or g.neg
             if lies_apart and differentiable:
                 refuse(Event.HISTORY, "a tensor that is no view any more, and lies in the storage of one")
             if not lies_apart:
                 node = table.read_view(table.view_at(state, g))
+                look = GraphResult(stride, root.is_inference())
                 known = (root, self.add(node, g, root if differentiable else None, look))
             else:  # what it was a view of lies elsewhere now
                 whole = table.flat(state)
@@ -241,7 +231,7 @@ class Results:
             return Fresh(index)
         if not is_lost(t) and _requires_after(root, chain) != needs:
             refuse(Event.HISTORY, "a view that was detached, or whose base was written since")
-        if self.of_graph[index].tensor is not None and not self.of_graph[index].look.leaf and _is_early(t, chain):
+        if self.of_graph[index].tensor is not None and _is_early(t, chain):
             if any(s.how.index is not None for s in chain):  # it has an error for its grad_fn, which names one
                 refuse(Event.HISTORY, "one of several views of what was written since")
             return Alias(Fresh(index), _steps(chain), early=True)

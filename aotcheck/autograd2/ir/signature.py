@@ -138,15 +138,15 @@ class Alias:
 
 @dataclass(frozen=True)
 class MadeLeaf:
-    """An alias that the function made a leaf.
+    """What the function made a leaf.
 
     Args:
-        of: the alias.
+        of: how it is made but for that.
         requires_grad: whether it requires grad.
         parameter: whether it is a ``Parameter``.
     """
 
-    of: Alias
+    of: Fresh | Alias
     requires_grad: bool
     parameter: bool
 
@@ -312,15 +312,11 @@ class GraphResult:
     Args:
         stride: its strides, where the graph may give it others.
         inference: whether it is an inference tensor; None where nobody sees that.
-        leaf: whether it is a leaf that requires grad.
-        parameter: whether it is a ``Parameter``.
         view: whether the graph may give a view of one of its values.
     """
 
     stride: tuple[Size, ...] | None = None
     inference: bool | None = None
-    leaf: bool = False
-    parameter: bool = False
     view: bool = False
 
 

@@ -129,15 +129,13 @@ class _Graph:
             if has_new_history(i):
                 self.visible[i.replica.grad_fn, i.replica.output_nr] = After(k)
         for k, r in enumerate(results):
-            if r.leaf is not None:
-                self.leaves[r.leaf] = Fresh(k)
-            elif r.tensor is not None:
+            if r.tensor is not None:
                 self.roots[r.tensor.grad_fn, r.tensor.output_nr] = k
         for k, (how, t) in enumerate(zip(made, self.analysis.tensors, strict=True)):
             if isinstance(how, MadeLeaf):
                 self.leaves[t] = Made(k)
             elif isinstance(how, Fresh):
-                if (r := results[how.index]).tensor is not None and r.leaf is None:
+                if results[how.index].tensor is not None:
                     self.visible.setdefault((t.grad_fn, t.output_nr), how)
             elif isinstance(how, Alias) and how.steps and not is_lost(t) and requires_grad(t) and t.grad_fn is not None:
                 self.visible.setdefault((t.grad_fn, t.output_nr), Made(k))

@@ -206,10 +206,6 @@ def _look(s: Source, k: int, look: GraphResult, inside: bool) -> None:
     inference = inside if look.inference is None else look.inference
     if inference is not inside:
         s.add(f"r{k} = as_inference(r{k}, {inference})")
-    if look.parameter:
-        s.add(f"with inference({inference}): r{k} = parameter(r{k}, {look.leaf})")
-    elif look.leaf:
-        s.add(f"with inference({inference}): r{k}.requires_grad_()")
 
 
 @dataclass

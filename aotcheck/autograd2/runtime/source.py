@@ -135,10 +135,8 @@ def make(s: Source, how: How, k: int, modes: Modes) -> None:
     """Let ``m<k>`` be the tensor."""
     if isinstance(how, MadeLeaf):
         make(s, how.of, k, modes)
-        if how.parameter:
-            s.add(f"m{k} = parameter(m{k}, {how.requires_grad})")
-        elif how.requires_grad:
-            s.add(f"with inference(m{k}.is_inference()): m{k}.requires_grad_()")
+        leaf = f"parameter(m{k}, {how.requires_grad})" if how.parameter else f"m{k}.requires_grad_()"
+        s.add(f"with inference(m{k}.is_inference()): m{k} = {leaf}")
     elif not isinstance(how, Alias):
         s.add(f"m{k} = {how}")
     elif how.geometry is not None:
