@@ -403,8 +403,8 @@ class _Order:
         if m.to is not None:
             self.make(m.to.index)
             self.leave(Given(m.input))
-            set_it = f"with no_grad(): {name}.set_({m.to})"
-            lines.append(set_it if m.resets else f"set_data({name}, {m.to})")
+            lines.append(f"set_data({name}, {m.to})")
+            lines += [f"with no_grad(): {name}.set_({name})"] if m.resets else []  # forgets, whatever the dtypes
         lines += [f"increment_version(({name}, ))"] if m.counts and not m.resets else []
         if m.requires_grad is False:
             lines.append(f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)")
