@@ -178,11 +178,11 @@ def _emit(
     given: tuple[str, ...],
 ) -> Specialization:
     symbols = traced.tracer.symbols
-    moved, entries = {m.input for m in analysis.signature.effects.moved}, [i for i in traced.inputs if i.node]
+    moved = {m.input for m in analysis.signature.effects.moved}
     kept = {
-        w.result: entries.index(traced.inputs[w.input])
+        w.result: part.forward.inputs.index(i.node)
         for w in (analysis.signature.effects.written if compilers.keep_writes and not groups else ())
-        if not (w.flat or w.input in moved or traced.inputs[w.input].input.meta.is_inference)
+        if (i := traced.inputs[w.input]).node and not (w.flat or w.input in moved or i.input.meta.is_inference)
     }
     forward = compile_forward(part.forward, compilers, kept, differentiable=bool(groups), env=symbols and symbols.env)
     attachments, seen = [], _Seen(traced, analysis)
