@@ -25,7 +25,7 @@ from functorch.compile import nop
 from torch import Tensor
 from torch.nn import functional as F
 
-import aotcheck.zoo.models  # noqa: F401
+import aotcheck.zoo.models  # noqa: F401  # fills MODELS
 from aotcheck.autograd2 import aot_function, aot_module
 from aotcheck.zoo.model import MODELS, Place
 from benchmarks.performance import _seconds

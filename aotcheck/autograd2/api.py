@@ -302,8 +302,13 @@ def aot_module_simplified(
     Raises:
         UnsupportedError: ``mod`` does what is refused, or has a fake parameter.
     """
-    given = mod, fw_compiler, bw_compiler, partition_fn, decompositions, 0, keep_inference_input_mutations
-    made = aot_function(*given, inference_compiler, dynamic=options.get("dynamic"))
+    given = mod, fw_compiler, bw_compiler, partition_fn, decompositions
+    made = aot_function(
+        *given,
+        keep_inference_input_mutations=keep_inference_input_mutations,
+        inference_compiler=inference_compiler,
+        dynamic=options.get("dynamic"),
+    )
     compiled: Compiled = vars(made)["aotcheck"]
     if isinstance(mod, nn.Module):
         for name, t in (*mod.named_parameters(), *mod.named_buffers()):

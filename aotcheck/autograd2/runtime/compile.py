@@ -62,6 +62,8 @@ def compile_forward(
     count, written = len(graph.results), set(kept.values())
     own = [k for k, n in enumerate((*graph.results, *graph.saved)) if n.op is _CLONE or k < count]
     own = [k for k in own if k not in kept]
+    if not kept:
+        return lambda *inputs: _with_own_memory(inputs, made(*inputs), own)
 
     def run(*inputs: Any) -> list[Any]:
         results = [*made(*[a.data if k in written else a for k, a in enumerate(inputs)])]
