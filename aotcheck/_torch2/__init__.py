@@ -25,8 +25,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from aotcheck._torch2.backward import *
 from aotcheck._torch2.dispatch import *
-from aotcheck._torch2.dynamo import *
-from aotcheck._torch2.graphs import *
 from aotcheck._torch2.sizes import *
 
 _C = torch._C

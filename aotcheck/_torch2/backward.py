@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotcheck._torch2.dispatch import meta_kernels
-from aotcheck._torch2.dynamo import hide_from_dynamo
+from aotcheck._torch2.dispatch import hide_from_dynamo, meta_kernels
 
 __all__ = [
     "AccumulateGrad", "freed_error", "is_custom", "keeps_graph", "kept_by", "set_grad", "set_hooks", "skipped",

@@ -13,9 +13,8 @@ from aotcheck.autograd2.api import (
 from aotcheck.autograd2.config import Config, Counters, OnUnsupported, config, counters, patch_config
 from aotcheck.autograd2.errors import NotFunctionalError, SchemaError, UnsupportedError
 from aotcheck.autograd2.explain import Explanation, explain
-from aotcheck.autograd2.partition.users import default_partition
-from aotcheck.autograd2.runtime.compile import nop
-from aotcheck.autograd2.runtime.functional import assert_functional
+from aotcheck.autograd2.partition import default_partition
+from aotcheck.autograd2.runtime.compile import assert_functional, nop
 
 __all__ = [
     "CompiledModule", "Config", "Counters", "Explanation", "NotFunctionalError", "OnUnsupported", "SchemaError",

@@ -12,16 +12,14 @@ from typing import Any
 from torch import fx, nn
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.config import OnUnsupported, compiling, config, count, prune
+from aotcheck.autograd2.config import OnUnsupported, compiling, config, count, log, prune
 from aotcheck.autograd2.errors import GraphFailedError, SchemaError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
 from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
-from aotcheck.autograd2.frontend.key import Key, key_of, words_of
-from aotcheck.autograd2.frontend.varying import Met
-from aotcheck.autograd2.ir.number import Dynamic
+from aotcheck.autograd2.frontend.key import Key, Met, key_of, words_of
+from aotcheck.autograd2.ir.size import Dynamic
 from aotcheck.autograd2.ir.structure import Const
-from aotcheck.autograd2.logs import log
-from aotcheck.autograd2.partition.users import PartitionFunction, default_partition
+from aotcheck.autograd2.partition import PartitionFunction, default_partition
 from aotcheck.autograd2.runtime.compile import Compiler, Compilers, nop
 from aotcheck.autograd2.specialize import Specialization, specialize
 from aotcheck.autograd2.trace.gate import Event, refuse

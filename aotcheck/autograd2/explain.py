@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from aotcheck.autograd2.api import Compiled
+from aotcheck.autograd2.config import python_of
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.key import words_of
 from aotcheck.autograd2.ir.signature import Signature
-from aotcheck.autograd2.logs import python_of
 from aotcheck.autograd2.runtime.compile import backward_module, forward_module
 from aotcheck.autograd2.trace.run import UserError
 

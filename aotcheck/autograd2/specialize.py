@@ -10,24 +10,34 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.analysis import Analysis, analyze
-from aotcheck.autograd2.analyze.effects import more_needs
-from aotcheck.autograd2.config import count
+from aotcheck.autograd2.analyze.analysis import Analysis, analyze, more_needs
+from aotcheck.autograd2.config import count, log, python_of
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.ir.fx import symbols_of
-from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
-from aotcheck.autograd2.ir.number import Dynamic, Of
+from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node, symbols_of
 from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, MadeLeaf, Signature, Written
-from aotcheck.autograd2.joint.joint import Backward, Request, trace_all, trace_backward
-from aotcheck.autograd2.joint.memory import InputAfter, check_counters, inputs_after
+from aotcheck.autograd2.ir.size import Dynamic, Of
+from aotcheck.autograd2.joint.joint import (
+    Backward,
+    InputAfter,
+    Request,
+    check_counters,
+    inputs_after,
+    trace_all,
+    trace_backward,
+)
 from aotcheck.autograd2.joint.regions import Held, Region, regions
-from aotcheck.autograd2.logs import log, python_of
-from aotcheck.autograd2.partition.default import BackwardGraph, Partition, cut_backward, partition
-from aotcheck.autograd2.partition.users import joint_module, saved_by
-from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, taken_symbols
+from aotcheck.autograd2.partition import BackwardGraph, Partition, cut_backward, joint_module, partition, saved_by
+from aotcheck.autograd2.runtime.compile import (
+    Compilers,
+    compile_backward,
+    compile_forward,
+    nop,
+    run_once,
+    taken_symbols,
+    unused,
+)
 from aotcheck.autograd2.runtime.emit import Attachment, Call, emit
-from aotcheck.autograd2.runtime.first_run import run_once, unused
 from aotcheck.autograd2.runtime.function import Ready, Runner
 from aotcheck.autograd2.runtime.source import Modes, Symbolic
 from aotcheck.autograd2.trace.gate import Event, refuse

@@ -1,24 +1,185 @@
-"""The signature of a trace, and the results that its graph has to give."""
+"""analyze: the signature of a trace, and the results that its graph has to give.
+
+First what the call did to its inputs: data, geometry, storage, and what autograd knows of them.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.effects import data_mutations, metadata_mutations
-from aotcheck.autograd2.analyze.results import Result, Results
+from aotcheck.autograd2.analyze.results import Result, Results, is_lost, requires_grad
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.ir.meta import is_leaf
-from aotcheck.autograd2.ir.signature import Assign, Effects, Given, GradOf, Made, Signature
-from aotcheck.autograd2.ir.structure import Structure, take_apart
-from aotcheck.autograd2.ir.tables import GONE
+from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
+from aotcheck.autograd2.ir.signature import (
+    Alias,
+    Assign,
+    Effects,
+    Given,
+    GradOf,
+    How,
+    Made,
+    MetadataMutation,
+    Mutation,
+    Signature,
+    Written,
+)
+from aotcheck.autograd2.ir.structure import GONE, Structure, take_apart
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.run import Traced
+from aotcheck.autograd2.trace.replica import Needs, state_of
+from aotcheck.autograd2.trace.run import Traced, TracedInput
+from aotcheck.autograd2.trace.view import StorageState
+
+
+def more_needs(traced: Traced) -> Needs:
+    """What the next trace must take into account beside what this one did, or the same."""
+    bases = False
+    for state, positions in _storages(traced).items():
+        members = [traced.inputs[k] for k in positions]
+        alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
+        recorded = not alone and (state.version or state.touched) and any(map(has_new_history, members))
+        told = len(members) > 1 and any(state_of(i.replica).set is not None for i in members)
+        views = [i for i in members if _is_recorded_view(i) and (state.version or has_new_history(i))]
+        bases |= bool(recorded or told or views)
+    leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and is_leaf(i.replica)]
+    return traced.tracer.needs.also(bases=bases, gradients=any(_torch.gradient_of(t) is not None for t in leaves))
+
+
+def _is_recorded_view(i: TracedInput) -> bool:
+    """Whether an input is a view that autograd will not have written as it writes other tensors."""
+    base = _torch.base_of(i.real)
+    if base is None:
+        return False
+    plain = _torch.creation_meta(i.real) == _torch.CreationMeta.DEFAULT
+    return base.requires_grad or i.real.requires_grad or not plain
+
+
+def _storages(traced: Traced) -> dict[StorageState, list[int]]:
+    """The storages that inputs lay on at entry, with the positions of these inputs."""
+    found: dict[StorageState, list[int]] = {}
+    for k, i in enumerate(traced.inputs):
+        found.setdefault(i.state, []).append(k)
+    return found
+
+
+def has_new_history(i: TracedInput) -> bool:
+    """Whether an input has another grad_fn than it had at entry."""
+    if i.node is None and is_lost(i.replica):
+        return False
+    return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
+
+
+def _is_late(i: TracedInput, given: Given, elsewhere: bool, made: list[How]) -> bool:
+    """Whether an input moves after what is computed of it gets its history: its gradients have the old shape."""
+    t, shape, by_data = i.replica, tuple(i.replica.shape), elsewhere and state_of(i.replica).data_assigned
+    if not (t.requires_grad and is_leaf(t)) or (leads := _torch.accumulator_of(t)) is None:
+        return by_data
+    expected = _torch.recorded_gradient(leads, 0)[0]
+    viewed = any(isinstance(how, Alias) and how.base == given and how.steps and not how.unmoved for how in made)
+    third = expected != i.geometry.shape
+    unsure = elsewhere and not state_of(t).is_reset
+    if (third and (unsure or expected != shape)) or (viewed and expected != shape):
+        refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes, or in a new one")
+    return by_data or expected != shape
+
+
+def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
+    """Inputs whose data changed."""
+    table = traced.tracer.table
+    found: list[Written] = []
+    for state, members in _storages(traced).items():
+        if table.is_resized(state):
+            table.flat(state)
+        table.flush(state)
+        roots = [k for k in members if traced.inputs[k].node is not None]
+        apart = state.flat is None and table.apart(state)
+        for some in [[k] for k in roots] if apart else [roots]:
+            found += _written(traced, results, some, tuple(members))
+    return tuple(found)
+
+
+def _written(traced: Traced, results: Results, roots: list[int], members: tuple[int, ...]) -> Iterator[Written]:
+    """What is written of inputs that share memory, which are no views of others; ``members``: all on that storage."""
+    table, state, first = traced.tracer.table, traced.inputs[roots[0]].state, traced.inputs[roots[0]]
+    recorded = [k for k in roots if has_new_history(traced.inputs[k])]
+    seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
+    whole = state.flat is not None or len(roots) > 1
+    root = None if whole else table.view_at(state, table.spelled(first.geometry))
+    if not (state.version if root is None else root.version) and not (state.touched and (recorded or seen)):
+        if recorded:
+            refuse(Event.HISTORY, f"{traced.inputs[recorded[0]].input.descriptor} is reshaped in place")
+        return
+    if len(recorded) > 1:
+        refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
+    if recorded:
+        (k,) = recorded
+        i = traced.inputs[k]
+        if table.storage_state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
+            refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
+        if (i.input.meta.requires_grad and i.input.meta.is_leaf) or state_of(i.replica).told:
+            refuse(Event.LEAF, f"{i.input.descriptor} is written once it does not require grad, or requires it")
+        if i.geometry.may_overlap_itself:
+            refuse(Event.OVERLAP, f"{i.input.descriptor}, whose elements share memory, is written")
+        if i.geometry.is_beyond(state.nbytes):
+            refuse(Event.FREED, f"{i.input.descriptor} is written, and has a grad_fn or gets one")
+        index = results.add(table.read(i.replica), i.geometry, i.replica)
+        yield Written(k, index, Mutation.DIFFERENTIABLE, beside=members)
+        if len(roots) == 1 and state.flat is None:
+            return
+        seen = tuple(j for j in seen if j != k)
+    view = table.flat(state) if root is None or recorded or first.geometry.may_overlap_itself else root
+    index = results.add(table.read_view(view), view.geometry)
+    kind = Mutation.UNDER_NO_GRAD if seen or recorded else Mutation.HIDDEN
+    flat = view is not root
+    yield Written((recorded or roots)[0], index, kind, flat, seen if flat else (), members)
+
+
+def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutation, ...]:
+    """Inputs of which something else changed than data."""
+    found: list[MetadataMutation] = []
+    for state in _storages(traced):
+        if state.resized and state.source is not None:
+            found.append(MetadataMutation(state.source, nbytes=state.nbytes))
+    for k, i in enumerate(traced.inputs):
+        t, meta = i.replica, i.input.meta
+        now, geometry = traced.tracer.table.storage_state(t), geometry_of(t)
+        lost = i.node is None and is_lost(i.replica)  # as its version was counted up
+        other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
+        needs = meta.requires_grad if lost else requires_grad(t)
+        other_geometry |= (lost and not i.state.version) or (state_of(t).born is not None and not needs)
+        late = state_of(t).born is not None and _is_late(i, Given(k), other_storage, results.made)
+        if i.node is None and has_new_history(i):
+            of = traced.input_of(_torch.base_of(t))
+            if state_of(t).set or state_of(t).born or of is None or not has_new_history(traced.inputs[of]):
+                refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
+        moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
+        if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
+            refuse(Event.STORAGE, f"{i.input.descriptor}")
+        resized = now.resized or traced.tracer.table.is_resized(now) or (moves and beyond)
+        if resized and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
+            refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
+        if moves:
+            if other_storage and now.version and now.source is None:
+                traced.tracer.table.flat(now)
+            at = 0 if beyond else len(found)  # before its storage shrinks
+            counts, resets = not state_of(t).data_assigned, state_of(t).is_reset
+            found.insert(at, MetadataMutation(k, results.at(t), counts, late, resets=resets))
+        elif i.node and not (i.state.version or state_of(t).was_a_view) and _torch.version_of(t) != i.version:
+            found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
+        by_base = i.node is None and not state_of(t).told  # views require grad as their base does
+        if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):
+            detached = not needs and not meta.is_leaf
+            if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
+                refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")
+            found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
+        elif meta.requires_grad and needs and not meta.is_leaf and (state_of(t).detached or is_leaf(t)):
+            refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

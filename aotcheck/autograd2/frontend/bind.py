@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Descriptor, GradOf, Named
 from aotcheck.autograd2.ir.size import SYMBOLIC
-from aotcheck.autograd2.ir.structure import PLAIN
-from aotcheck.autograd2.ir.tables import GONE, Attributes, Globals, attribute_tables, content_of, slots_of
+from aotcheck.autograd2.ir.structure import GONE, PLAIN, Attributes, Globals, attribute_tables, content_of, slots_of
 
 _OPAQUE: tuple[type, ...] = (type, types.ModuleType, types.BuiltinFunctionType, torch.Generator, torch.UntypedStorage)
 _OPAQUE += (torch.cuda.Stream, torch.finfo, torch.iinfo)

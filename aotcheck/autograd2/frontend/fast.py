@@ -21,7 +21,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.frontend.bind import Bound, Spot
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, is_leaf
-from aotcheck.autograd2.ir.tables import GONE, Globals, content_of, unchanged
+from aotcheck.autograd2.ir.structure import GONE, Globals, content_of, unchanged
 
 MISS: Any = object()
 """What the code gives for another kind of call."""

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck.autograd2.frontend.bind import ARGUMENTS, Bound
-from aotcheck.autograd2.ir.tables import GONE, content_of, set_content, unchanged
+from aotcheck.autograd2.ir.structure import GONE, content_of, set_content, unchanged
 
 Change = tuple[int, Any, Any]
 """Which table, the key, and the value that it has now; ``GONE`` if none."""

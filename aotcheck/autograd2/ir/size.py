@@ -2,14 +2,18 @@
 
 Where shapes are static all terms are ints, and nothing here asks sympy for anything. Two terms are equal only if their
 expressions are; that is asked without a guard, so a missed match may cost a second derivation but never adds a guard.
+At the end: the numbers of a call that may be symbols, and where each is read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it has no types
@@ -132,3 +136,47 @@ def is_contiguous(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
             return False
         expected = expected * n
     return True
+
+
+class Of(enum.Enum):
+    """What a number is; the value is the source that reads it."""
+
+    SIZE = "{t}.size({dim})"
+    STRIDE = "{t}.stride({dim})"
+    OFFSET = "{t}.storage_offset()"
+    NBYTES = "{t}.untyped_storage().nbytes()"
+    PLAIN = "n[{k}]"
+
+
+@dataclass(frozen=True)
+class Read:
+    """Where a number is read in a call.
+
+    Args:
+        of: what it is.
+        position: of a tensor among those that ``bind`` found; of a Python number among its numbers.
+        dim: of a size or a stride, which dimension's.
+    """
+
+    of: Of
+    position: int
+    dim: int = 0
+
+    def source(self, letter: str = "t") -> str:
+        """Python that reads it, where tensors have that letter and ``n`` are the Python numbers."""
+        return self.of.value.format(t=f"{letter}{self.position}", k=self.position, dim=self.dim)
+
+
+Dynamic = frozenset[Read]
+"""The numbers that are symbols."""
+
+
+def lines_of(derived: Mapping[str, str], source: str) -> list[str]:
+    """Assignments of those numbers that the source names, and of those that these name, in order."""
+    wanted = set(re.findall(r"\w+", source))
+    lines: list[str] = []
+    for name, expression in reversed(list(derived.items())):
+        if name in wanted:
+            lines.insert(0, f"{name} = {expression}")
+            wanted |= set(re.findall(r"\w+", expression))
+    return lines

@@ -24,8 +24,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.analyze.analysis import Analysis
-from aotcheck.autograd2.analyze.effects import has_new_history
+from aotcheck.autograd2.analyze.analysis import Analysis, has_new_history
 from aotcheck.autograd2.analyze.results import is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import Geometry, is_leaf, row_major
 from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf, Mutation, Written

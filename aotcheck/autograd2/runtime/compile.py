@@ -1,23 +1,221 @@
-"""compile: graphs become FX modules, and a user's compilers make callables of them."""
+"""compile: graphs become FX modules, and a user's compilers make callables of them; without one, Python functions.
+
+First the check that a graph is functional (aten ops that write nothing, arithmetic on sizes; users' ops keep to their
+schemas); then graphs as Python, where ops are called straight; then ops that no result needs: they run until they have
+not raised once, as in eager each may raise. So what an op says of the kinds of its operands is found; what it says of
+values in a later call is not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 from torch import Tensor, fx
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.config import config
-from aotcheck.autograd2.ir.fx import examples, graph_module, symbols_of, with_values
-from aotcheck.autograd2.ir.graph import Node
-from aotcheck.autograd2.logs import log, python_of
-from aotcheck.autograd2.partition.default import BackwardGraph, ForwardGraph
-from aotcheck.autograd2.partition.users import PartitionFunction
-from aotcheck.autograd2.runtime.code import function_of
-from aotcheck.autograd2.runtime.functional import assert_functional
+from aotcheck._torch2.dispatch import TENSOR, quick_op
+from aotcheck.autograd2.config import config, log, python_of
+from aotcheck.autograd2.errors import NotFunctionalError, SchemaError
+from aotcheck.autograd2.ir.graph import (
+    CONSTANT,
+    Node,
+    ancestors,
+    examples,
+    getitem,
+    graph_module,
+    symbols_of,
+    with_values,
+)
+from aotcheck.autograd2.ir.size import text
+from aotcheck.autograd2.partition import BackwardGraph, ForwardGraph, Partition, PartitionFunction
+
+_ARITHMETIC = ("_operator", "math", "torch")
+_KEPT = ("copy_", "set_", "resize_")
+"""What may be called on a placeholder at the end of a graph: a mutation that is kept there on purpose."""
+
+
+def assert_functional(module: fx.GraphModule) -> None:
+    """Raise NotFunctionalError unless each op of the graph leaves its arguments alone and names are unique."""
+    module.graph.lint()
+    written: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        target = getattr(node.target, "overload", node.target)
+        if node.op in ("call_method", "call_module"):
+            raise NotFunctionalError(f"node {node.name} is a {node.op}, not an ATen op")
+        if read := next((source for source in node.all_input_nodes if source in written), None):
+            raise NotFunctionalError(f"node {node.name} reads {read.name} after it was written")
+        if node.op != "call_function" or getattr(target, "__module__", "") in _ARITHMETIC:
+            continue
+        if target is _torch.auto_functionalized:
+            continue
+        if isinstance(target, _torch.OpOverload) and not _torch.schema_of(target).is_mutable:
+            continue
+        into = node.args[0] if node.args else None
+        kept = isinstance(target, _torch.OpOverload) and _torch.op_name(target) in _KEPT and not node.users
+        if not (kept and isinstance(into, fx.Node) and into.op == "placeholder"):
+            raise NotFunctionalError(f"node {node.name} calls {target}, which writes its arguments or is no ATen op")
+        written.add(into)
+
+
+def held_to_schema(op: Any) -> Callable[..., Any]:
+    """A user's op that raises SchemaError where it writes an argument or returns its memory, and its schema says no."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with _torch.SchemaCheckMode():
+                return op(*args, **kwargs)
+        except RuntimeError as error:
+            if "is not defined" not in str(error):
+                raise
+            raise SchemaError(f"{op}: {error}") from error
+
+    return call
+
+
+_count = itertools.count()
+
+
+class _Code:
+    """Writes the source; ``names`` are what it names beside its own values."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"math": math, "torch": torch}
+        self.lines: list[str] = []
+        self.values: dict[Node, str] = {}
+        self.ops: dict[Any, str] = {}
+        self.terms: dict[Any, str] = {}
+
+    def bind(self, prefix: str, value: Any) -> str:
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def argument(self, a: Any) -> str:
+        """An argument of an op as source."""
+        if type(a) is Node:
+            return self.values[a]
+        if type(a) in (list, tuple):
+            return f"[{', '.join(map(self.argument, a))}]"
+        if a is None or type(a) in (int, bool, str) or (type(a) is float and math.isfinite(a)):
+            return repr(a)
+        if not isinstance(a, sympy.Basic):
+            return self.bind("c", a)
+        if a not in self.terms:
+            self.terms[a] = f"e{len(self.terms)}"
+            self.lines.append(f"{self.terms[a]} = {text(a)}")
+        return self.terms[a]
+
+    def node(self, node: Node) -> None:
+        """The line of a node."""
+        name = self.values[node] = f"n{len(self.values)}"
+        if node.op == CONSTANT:
+            self.names[name] = node.constant
+        elif node.op is getitem:
+            self.lines.append(f"{name} = {self.argument(node.args[0])}[{node.args[1]}]")
+        else:
+            looked = config().debug and isinstance(node.op, _torch.OpOverload) and node.op.namespace != "aten"
+            called = (
+                held_to_schema(node.op) if looked else quick_op(node.op, _example(node.args), _example(node.kwargs))
+            )
+            op = self.ops.get(called) or self.ops.setdefault(called, self.bind("op", called))
+            given = [*map(self.argument, node.args), *(f"{k}={self.argument(a)}" for k, a in node.kwargs.items())]
+            self.lines.append(f"{name} = {op}({', '.join(given)})")
+
+
+def function_of(
+    inputs: Sequence[Node | str],
+    nodes: Sequence[Node],
+    outputs: Sequence[Node | None],
+    defined: Mapping[str, tuple[Node, int | None]],
+) -> Callable[..., Any]:
+    """What takes ``inputs``, runs ``nodes`` and returns ``outputs`` and then the values of symbols that nodes define.
+
+    Each value is let go of after its last use.
+    """
+    code = _Code()
+    taken = [n if isinstance(n, str) else code.values.setdefault(n, f"a{k}") for k, n in enumerate(inputs)]
+    sizes: dict[Node, list[str]] = {}
+    for symbol, (of, dim) in defined.items():
+        sizes.setdefault(of, []).append(f"{symbol} = {{}}" if dim is None else f"{symbol} = {{}}.size({dim})")
+    last = {operand: k for k, n in enumerate(nodes) for operand in n.inputs()}
+    dying: dict[int, list[Node]] = {}
+    kept = set(outputs)
+    for operand, k in last.items():
+        if operand not in kept and operand.op != CONSTANT:
+            dying.setdefault(k, []).append(operand)
+    for k, node in enumerate(nodes):
+        code.node(node)
+        code.lines += [line.format(code.values[node]) for line in sizes.get(node, ())]
+        gone = [*dying.get(k, ()), *([node] if node not in last and node not in kept and node.op != CONSTANT else ())]
+        if gone:
+            code.lines.append(f"del {', '.join([code.values[n] for n in gone])}")
+    given = ["None" if n is None else code.values[n] for n in outputs]
+    body = _indented([*code.lines, f"return ({''.join(f'{x}, ' for x in [*given, *defined])})"])
+    source = f"def graph({', '.join(taken)}):\n{body}"
+    exec(compile(source, f"<aotcheck graph {next(_count)}>", "exec"), code.names)
+    function: Callable[..., Any] = code.names["graph"]
+    return function
+
+
+def _indented(lines: Iterable[str]) -> str:
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def _example(a: Any) -> Any:
+    """Arguments with ``TENSOR`` for nodes and a number for terms."""
+    if type(a) is Node:
+        return TENSOR
+    if isinstance(a, (list, tuple)):
+        return [_example(x) for x in a]
+    if isinstance(a, Mapping):
+        return {k: _example(x) for k, x in a.items()}
+    return (2 if a.is_integer else 2.5) if isinstance(a, sympy.Basic) else a
+
+
+def unused(recorded: Sequence[Node], part: Partition, known: Sequence[str]) -> list[Node]:
+    """Of what was recorded forward what no graph runs, with what it needs; but for views and ops not of torch's.
+
+    Nor what needs the values of other symbols than the ``known`` ones.
+    """
+    runs = {*part.forward.nodes, *(n for graph in part.backwards for n in graph.nodes)}
+    of_others: set[Node] = set()
+    dead = []
+    for n in recorded:
+        unknown = getattr(n.op, "namespace", "aten") != "aten" or not set(known).issuperset(symbols_of([n]))
+        if unknown or not of_others.isdisjoint(n.inputs()):
+            of_others.add(n)  # it may do what must not be done twice
+        elif n not in runs and n.op != CONSTANT and n.memory is None:
+            dead.append(n)
+    needed = ancestors(dead)
+    return [n for n in recorded if n in needed]
+
+
+def run_once(
+    call: Callable[..., Any], inputs: Sequence[Node | str], nodes: Sequence[Node], draws: Sequence[Any], more: int
+) -> None:
+    """Have ``call`` run ``nodes`` first until they raise nothing; its graph does not take the last ``more`` inputs."""
+    names = call.__globals__
+    graph, first = names["forward"], function_of(inputs, nodes, (), {})
+    forward = (lambda *given: graph(*given[:-more])) if more else graph
+
+    def both(*given: Any) -> Any:
+        states = [g.get_state() for g in draws]
+        try:
+            first(*given)
+        finally:
+            for g, state in zip(draws, states, strict=True):
+                g.set_state(state)
+        names["forward"] = forward
+        return forward(*given)
+
+    names["forward"] = both
+
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 

@@ -44,11 +44,10 @@ from aotcheck.autograd2.ir.signature import (
     Written,
 )
 from aotcheck.autograd2.ir.size import text
-from aotcheck.autograd2.ir.structure import Structure, build
-from aotcheck.autograd2.ir.tables import GONE, set_item
-from aotcheck.autograd2.joint.memory import InputAfter
+from aotcheck.autograd2.ir.structure import GONE, Structure, build, set_item
+from aotcheck.autograd2.joint.joint import InputAfter
 from aotcheck.autograd2.joint.regions import Component
-from aotcheck.autograd2.runtime import tensors
+from aotcheck.autograd2.runtime import source as helpers
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, attach, stand_in, watch
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, make, numbers, under
 
@@ -98,7 +97,7 @@ def emit(
         order: writes that come first; attachments, by position, and views, as gradients of what they share are summed.
     """
     s = Source()
-    s.names |= vars(tensors) | {
+    s.names |= vars(helpers) | {
         "forward": forward, "attach": attach, "no_grad": torch.no_grad, "build": build, "watch": watch,
         "enable_grad": torch.enable_grad, "set_grad": _torch.set_grad, "stand_in": stand_in,
         "empty": torch.empty, "inference": torch.inference_mode, "parameter": torch.nn.Parameter,

@@ -16,8 +16,8 @@ from aotcheck.autograd2.config import compiling, prune
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.size import dense_strides, is_static
 from aotcheck.autograd2.joint.joint import Request
-from aotcheck.autograd2.partition.default import BackwardGraph
-from aotcheck.autograd2.runtime.tensors import restrided
+from aotcheck.autograd2.partition import BackwardGraph
+from aotcheck.autograd2.runtime.source import restrided
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 

@@ -1,21 +1,157 @@
-"""The dispatch mode under which the user's function runs on replicas."""
+"""The dispatch mode under which the user's function runs on replicas: which handler records an op.
+
+Ops whose results have a size that data decide are here: a new symbol stands for it, which the forward graph returns. A
+mask is the same as where it is true. What was asked of a value once has the same size when it is asked again, also in
+a backward. Branches on such sizes and values are refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.trace import data, writes
+from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Node, ancestors, getitem, nodes_in
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
+from aotcheck.autograd2.ir.size import Size, dense_strides, same, symbols_in, term
+from aotcheck.autograd2.trace import writes
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
-from aotcheck.autograd2.trace.replica import ASKED, Replica, make_replica
+from aotcheck.autograd2.trace.replica import ASKED, Replica, make_replica, state_of
 
 aten = torch.ops.aten
+
+
+def _sized_by_data(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that depends on data.
+
+    Raises:
+        UnsupportedError: it gives what cannot be a symbol.
+    """
+    known = _of_constants(tracer, func, args, kwargs)
+    if known is not None:
+        return tracer.lift(known) if isinstance(known, Tensor) else known
+    is_number = func is aten._local_scalar_dense.default
+    if func in (aten.equal.default, aten.is_nonzero.default):
+        refuse(Event.DATA, str(func))
+    x: Tensor = args[0]
+    if is_number and (x.is_complex() or x.dtype is torch.bool):
+        refuse(Event.DATA, f"the value of a {x.dtype} tensor")
+    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    asked = (func, *values, *named.values())
+    if asked not in tracer.answered:
+        tracer.needs = tracer.needs.also(symbols=True)
+        if tracer.symbols is None:
+            refuse(Event.DATA, str(func))
+        if tracer.in_backward:
+            refuse(Event.DATA, f"{func} in a backward")
+        node = tracer.call(func, values, named)
+        size = _torch.unbacked_number(
+            tracer.symbols.env, float if is_number and x.is_floating_point() else int, not is_number
+        )
+        (name,) = symbols_in(term(size))
+        parts = [] if is_number else _results(func, x, term(size), _given(func, args, kwargs))
+        nodes = [tracer.graph.call(getitem, (node, k)) for k in range(len(parts))] if len(parts) > 1 else [node]
+        tracer.graph.effects += nodes
+        at = next((d for d, n in enumerate(parts[0].shape) if n == term(size)), 0) if parts else None
+        tracer.graph.defined[name] = (nodes[0], at)
+        tracer.answered[asked] = nodes, size, parts
+    nodes, size, parts = tracer.answered[asked]
+    if is_number:
+        return size
+    made = [tracer.fresh_at(lies, n, state_of(x).device) for n, lies in zip(nodes, parts, strict=True)]
+    return tuple(made) if len(made) > 1 else made[0]
+
+
+def _given(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an op by name, defaults too."""
+    schema = _torch.schema_of(func).arguments
+    named = {a.name: a.default_value for a in schema}
+    return {**named, **dict(zip(named, args, strict=False)), **kwargs}
+
+
+def _results(func: Any, x: Tensor, size: Size, given: Mapping[str, Any]) -> list[Geometry]:
+    """How the results of an op on ``x`` lie, where data decide ``size``."""
+    if func is aten.nonzero.default:
+        return [Geometry(0, (size, x.dim()), (1, size), torch.int64, False, False)]
+    if func is aten.bincount.default:
+        weights = given["weights"]
+        single = weights is not None and weights.dtype is torch.float32
+        return [row_major((size,), torch.int64 if weights is None else torch.float32 if single else torch.float64)]
+    values = row_major((size,), x.dtype)
+    if "return_inverse" not in given:
+        return [values]
+    shape, dim = geometry_of(x).shape, given.get("dim")
+    places, counts = shape if given["return_inverse"] else (0,), (size if given["return_counts"] else 0,)
+    if dim is not None:
+        d = dim % max(x.dim(), 1)
+        sizes, order = [*shape[:d], size, *shape[d + 1 :]], [d, *(k for k in range(x.dim()) if k != d)]
+        values = values._replace(shape=tuple(sizes), stride=dense_strides(sizes, order))
+        places, counts = (shape[d],), (size,)
+    return [values, row_major(places, torch.int64), row_major(counts, torch.int64)]
+
+
+def nonzero(tracer: Recorder, mask: Tensor) -> Any:
+    """Where a mask is true."""
+    return _sized_by_data(tracer, aten.nonzero.default, info_of(aten.nonzero.default), (mask,), {})
+
+
+def _of_constants(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an op gives where all that it takes is computed from constants; None if something is not."""
+    taken, named = tracer.values(args), tracer.value_of(dict(kwargs))
+    behind = ancestors(nodes_in((*taken, *named.values())))
+    drawn = set(tracer.graph.effects)
+    if any(n.op == PLACEHOLDER or n in drawn or symbols_in([*n.args, *n.kwargs.values()]) for n in behind):
+        return None
+    values: dict[Node, Any] = {}
+
+    def value(a: Any) -> Any:
+        return values[a] if type(a) is Node else [value(x) for x in a] if type(a) in (list, tuple) else a
+
+    with _torch.without_modes(), torch.no_grad(), torch.inference_mode(False):
+        for n in (n for n in tracer.graph.nodes if n in behind):
+            if n.op == CONSTANT:
+                values[n] = n.constant
+            else:
+                values[n] = n.op(*value(n.args), **{k: value(a) for k, a in n.kwargs.items()})
+        return func(*value(taken), **{k: value(a) for k, a in named.items()})
+
+
+def ask_of_masks(tracer: Recorder, x: Tensor, indices: Any, values: Tensor) -> None:
+    """Ask forward what the backward of a write of ``values`` at these indices of ``x`` will ask.
+
+    Values that are not broadcast say how often a mask is true: a graph whose data say otherwise raises.
+    """
+    for k, mask in [(k, i) for k, i in enumerate(indices) if is_mask(i)]:
+        d = values.dim() - 1 - (x.dim() - k - mask.dim())
+        count = geometry_of(values).shape[d] if d >= 0 and all(i is None or i is mask for i in indices) else 1
+        taken = tracer.values((mask,))
+        asked = (aten.nonzero.default, *taken)
+        if same(count, 1) or asked in tracer.answered:
+            nonzero(tracer, mask)
+        else:
+            node = tracer.call(aten.nonzero.default, taken, {})
+            shape = (count, mask.dim())
+            tracer.graph.effects.append(tracer.call(aten._assert_tensor_metadata.default, (node, shape), {}))
+            tracer.answered[asked] = [node], None, [Geometry(0, shape, (1, count), torch.int64, False, False)]
+
+
+def is_mask(i: Any) -> bool:
+    """Whether an index says of each element whether it is meant."""
+    return isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8)
+
+
+def without_masks(tracer: Any, indices: Any) -> Any:
+    """Indices with, for each mask, where it is true."""
+    found: list[Any] = []
+    for i in indices:
+        rows = nonzero(tracer, i) if is_mask(i) else None
+        found += [i] if rows is None else [tracer.views_of(aten.select.int, rows, (1, d)) for d in range(i.dim())]
+    return found
 
 
 class Tracer(Recorder, _torch.TorchDispatchMode):
@@ -55,10 +191,10 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if kernel is not None and any(t.requires_grad for t in writes.tensors_in([*args, *kwargs.values()])):
             with _torch.as_before_dispatch(), self:
                 return kernel(*args, **kwargs)
-        if func is aten.index.Tensor and any(map(data.is_mask, args[1])):
-            args = (args[0], data.without_masks(self, args[1]))
+        if func is aten.index.Tensor and any(map(is_mask, args[1])):
+            args = (args[0], without_masks(self, args[1]))
         if func in (aten.index_put_.default, aten.index_put.default) and args[2].requires_grad:
-            data.ask_of_masks(self, *args[:3])
+            ask_of_masks(self, *args[:3])
         return _HANDLERS[info.kind](self, func, info, args, kwargs)
 
     def _admitted(self, a: Any) -> Any:
@@ -89,6 +225,6 @@ _HANDLERS: dict[Kind, Callable[[Tracer, Any, OpInfo, tuple[Any, ...], dict[str, 
     Kind.RESHAPING: writes.reshape_in_place,
     Kind.STORAGE: writes.move,
     Kind.BATCH_NORM: writes.batch_norm,
-    Kind.DATA: data.run,
+    Kind.DATA: _sized_by_data,
     Kind.WRITES: writes.by_copy,
 }

@@ -14,7 +14,7 @@ from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem, 
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, asking, term
-from aotcheck.autograd2.trace.gate import Event, refuse
+from aotcheck.autograd2.trace.gate import Event, refuse, user_line
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo
 from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, view_in_numbers, without_meta_kernel
@@ -22,7 +22,6 @@ from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_repl
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
-from aotcheck.autograd2.trace.where import user_line
 
 aten = torch.ops.aten
 _PLAIN = frozenset(

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
-from aotcheck.autograd2.ir.number import Dynamic
 from aotcheck.autograd2.ir.signature import Step
+from aotcheck.autograd2.ir.size import Dynamic
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 Place = tuple[int, Geometry]  # the address of a storage, and how a tensor lies there

@@ -1,4 +1,7 @@
-"""trace: the function runs on replicas of what a call brings; again, if that shows that it needs more."""
+"""trace: the function runs on replicas of what a call brings; again, if that shows that it needs more.
+
+The replicas lie on storages that share as the call's do, and have the same leafness and views.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,265 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
+from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of, is_leaf
+from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
+from aotcheck.autograd2.ir.size import is_static
 from aotcheck.autograd2.trace.functions import WithoutLooking, lengths
 from aotcheck.autograd2.trace.gate import Event, met, refuse
-from aotcheck.autograd2.trace.inputs import TracedInput, make_inputs, related
 from aotcheck.autograd2.trace.mode import Tracer
-from aotcheck.autograd2.trace.replica import Needs
+from aotcheck.autograd2.trace.replica import Needs, Replica, make_replica
+from aotcheck.autograd2.trace.view import StorageState
+
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+
+
+class _History(torch.autograd.Function):
+    """Gives its second argument a grad_fn: no leaf, and no view."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, t: Tensor) -> Tensor:
+        ctx.mark_dirty(t)
+        ctx.set_materialize_grads(False)
+        return t
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Never where gradients stop at an input; only a backward of the function's own comes here."""
+        refuse(Event.CALLERS)
+
+
+@dataclass(eq=False)
+class TracedInput:
+    """An input of the trace.
+
+    Attributes:
+        input: what it is, and how it looks.
+        real: the tensor of this call.
+        replica: what stands for it.
+        node: the graph's placeholder; None for a view that is made from its base inside.
+        edge: where gradients of it arrive, if it requires grad.
+        grad_fn: its history at entry.
+        state: its storage at entry.
+        version: of the replica at entry, once all are made.
+    """
+
+    input: Input
+    real: Tensor
+    replica: Replica
+    node: Node | None
+    edge: Any
+    grad_fn: Any
+    state: StorageState
+    version: int = 0
+
+    @property
+    def geometry(self) -> Geometry:
+        """Where it lay at entry."""
+        return self.input.meta.geometry
+
+
+def _admit(t: Tensor, descriptor: Descriptor) -> None:
+    if is_leaf(t) is None:
+        refuse(Event.NO_GRAD_VIEW, f"{descriptor}")
+    if type(t) not in _PLAIN_TYPES and not isinstance(t, torch.nn.Buffer):
+        refuse(Event.WRAPPER, f"{descriptor} is a {type(t).__name__}")
+    base = _torch.base_of(t)
+    if base is not None and _torch.address_of(base) != _torch.address_of(t):
+        refuse(Event.BASE, f"{descriptor}")
+    if t.layout is not torch.strided or t.is_quantized or t.is_nested:
+        refuse(Event.LAYOUT, f"{descriptor} is {t.layout}")
+    if t.device.type not in ("cpu", "cuda"):
+        refuse(Event.DEVICE, f"{descriptor} is on {t.device}")
+
+
+class _Maker:
+    """Makes replicas; each storage once."""
+
+    def __init__(self, tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]]) -> None:
+        self.tracer = tracer
+        self.position = {t: k for k, (_, t) in enumerate(tensors)}
+        self.members: dict[int, list[tuple[int, Tensor]]] = {}
+        for k, (_, t) in enumerate(tensors):
+            if t.layout is torch.strided:
+                self.members.setdefault(_torch.address_of(t), []).append((k, t))
+        self.storages: dict[int, torch.UntypedStorage] = {}
+        self.counters = _torch.shared_counters(t for _, t in tensors)
+        self.counting: dict[int | Tensor, Tensor] = {}
+
+    def plain(self, real: Tensor) -> Replica:
+        """Lies as ``real`` does, without history."""
+        with _inference(real.is_inference()):
+            elem = self._elem(real)
+            base = _torch.base_of(real)
+            root = real if base is None else base
+            counter = self.counting.setdefault(self.counters.get(root, root), elem)
+            if counter is not elem:
+                elem, data = counter.detach(), elem
+                _torch.set_data(elem, data)
+            with torch.no_grad():
+                elem = torch.ops.aten._conj.default(elem) if real.is_conj() else elem
+                elem = torch.ops.aten._neg_view.default(elem) if real.is_neg() else elem
+            replica = make_replica(elem, real.device, self.tracer)
+        replica.aot.is_parameter = isinstance(real, torch.nn.Parameter)
+        replica.aot.was_a_view = base is not None
+        return replica
+
+    def view_function(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Any]:
+        """What makes the view ``t`` of its base: its op, or, where numbers of it are symbols, ``as_strided``."""
+        symbols, members = self.tracer.symbols, self.members[_torch.address_of(t)]
+        if symbols is None or (lies := symbols.lies(self.position[t], t, members)) is None:
+            return _torch.view_function(t)
+        if geometry_of(t)[3:] != geometry_of(base)[3:]:
+            refuse(Event.BASES, "a view of another dtype")
+        return lambda replica: replica.as_strided(*lies)
+
+    def _elem(self, real: Tensor) -> Tensor:
+        """A meta tensor that lies as ``real`` does, but for lazy bits; some numbers may be symbols."""
+        address, symbols = _torch.address_of(real), self.tracer.symbols
+        lies: tuple[Any, Any, Any] = real.shape, real.stride(), real.storage_offset()
+        nbytes, known = _torch.storage_of(real).nbytes(), self.storages.get(address)
+        position, members = self.position.get(real, -1), self.members.get(address, [])
+        if symbols is not None and (found := symbols.lies(position, real, members)) is not None:
+            lies, nbytes = found, symbols.nbytes(real, members, found) if known is None else known.nbytes()
+        if known is None:
+            known = self.storages[address] = _torch.storage_of(
+                torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
+            )
+        elem = torch.empty(0, dtype=real.dtype, device=_torch.META)
+        shape, stride, offset = lies
+        _torch.set_geometry(elem, known, offset, shape, stride)
+        if type(nbytes) is int and known.nbytes() != nbytes:
+            known.resize_(nbytes)
+        return elem
+
+    def root(self, real: Tensor) -> Replica:
+        """With the leafness of ``real``, but no view of anything."""
+        replica = self.plain(real)
+        if not real.requires_grad:
+            return replica
+        if real.is_leaf:
+            with _inference(real.is_inference()):
+                Tensor.requires_grad_(replica)
+            replica.aot.told = _torch.accumulator_of(real) is not None
+            replica.aot.need(bases=not replica.aot.told)
+            return replica
+        shape, dtype, _ = _torch.recorded_gradient(real.grad_fn, real.output_nr)
+        if shape != tuple(real.shape) or dtype != real.dtype:
+            refuse(Event.HISTORY, "an argument has other data than its history tells of")
+        elem = torch.empty_strided(replica.shape, replica.stride(), dtype=real.dtype, device=_torch.META)
+        anchor = make_replica(elem, real.device, self.tracer)
+        Tensor.requires_grad_(anchor)
+        with torch.enable_grad():
+            _History.apply(anchor, replica)
+        return replica
+
+
+def _inference(mode: bool) -> contextlib.AbstractContextManager[Any]:
+    same = mode is torch.is_inference_mode_enabled()
+    return contextlib.nullcontext() if same else torch.inference_mode(mode)
+
+
+def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_bases: bool) -> list[TracedInput]:
+    """The inputs of a trace. No mode may be active.
+
+    Args:
+        with_bases: whether views are made from their bases inside, so that a write to one is a write to the base.
+    """
+    maker = _Maker(tracer, tensors)
+    known = {t for _, t in tensors}
+    made: dict[Tensor, TracedInput] = {}
+    views: list[tuple[Descriptor, Tensor]] = []
+    order: list[TracedInput] = []
+
+    def root(descriptor: Descriptor, t: Tensor) -> None:
+        with torch.inference_mode(False):
+            replica = maker.root(t)
+        node = tracer.graph.placeholder(geometry_of(replica), t.device)
+        tracer.table.hold(replica, node)
+        traced = _traced(tracer, descriptor, t, replica, node)
+        traced.state.source = len(order) if traced.state.source is None else traced.state.source
+        made[t] = traced
+        order.append(traced)
+
+    for descriptor, t in tensors:
+        _admit(t, descriptor)
+    for descriptor, t in tensors:
+        base = _torch.base_of(t)
+        if with_bases and base is not None:
+            views.append((descriptor, t))
+            if base not in known and base not in made:
+                if tracer.symbols is not None and tracer.symbols.dynamic:
+                    refuse(Event.BASES, f"{descriptor}, whose base is no argument")
+                _admit(base, BaseOf(descriptor))
+                root(BaseOf(descriptor), base)
+        else:
+            root(descriptor, t)
+    with tracer:
+        for descriptor, t in views:
+            replica = _view(maker, t, made)
+            traced = _traced(tracer, descriptor, t, replica, None)
+            made[t] = traced
+            order.append(traced)
+    for i in order:
+        i.version = _torch.version_of(i.replica)
+    return order
+
+
+def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
+    """The view ``t`` made again from the replica of its base."""
+    base = _torch.base_of(t)
+    assert base is not None
+    how, function = _torch.creation_meta(t), maker.view_function(t, base)
+    try:
+        with torch.set_grad_enabled(how not in (_torch.CreationMeta.NO_GRAD_MODE, _torch.CreationMeta.INFERENCE_MODE)):
+            replica: Any = function(made[base].replica)
+    except RuntimeError as error:
+        refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")
+    lies = geometry_of(replica)
+    if lies != geometry_of(t) and is_static((lies.offset, *lies.shape, *lies.stride)):
+        refuse(Event.BASE, "an argument")
+    if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+        _torch.set_creation_meta(replica, how)
+    made_again: Replica = replica
+    if t.requires_grad and t.is_leaf and _torch.accumulator_of(t) is not None:
+        made_again.requires_grad_()
+    made_again.aot.is_parameter = isinstance(t, torch.nn.Parameter)
+    return made_again
+
+
+def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica, node: Node | None) -> TracedInput:
+    grad_fn, edge = replica.grad_fn, None
+    if replica.requires_grad:
+        edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
+    replica.aot.is_input = True
+    if replica.requires_grad and replica.is_leaf and _torch.has_hooks(t):
+        Tensor.register_hook(replica, lambda _: None if tracer.in_backward else refuse(Event.CALLERS, "a hook"))
+    state = tracer.table.storage_state(replica)
+    meta = TensorMeta(geometry_of(replica), t.device, t.requires_grad, t.is_leaf, t.is_inference())
+    return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)
+
+
+def related(inputs: list[TracedInput]) -> bool:
+    """Whether the caller computed an input of another, so that gradients flow between them in the caller's graph."""
+    reals = [i.real for i in inputs if i.input.meta.requires_grad]
+    starts = {t.grad_fn: t for t in reals if t.grad_fn is not None}
+    seen: set[Any] = set()
+    todo: list[Any] = [n for node in starts for n, _ in node.next_functions] if len(reals) > 1 else []
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            if node in starts or (_torch.accumulates(node) and any(node.variable is t for t in reals)):
+                return True
+            todo += [n for n, _ in node.next_functions]
+    return False
 
 
 class UserError(Exception):

@@ -14,11 +14,19 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
 from aotcheck.autograd2.ir.size import at_least, is_static, same, term
-from aotcheck.autograd2.trace import flat as flats
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.inverses import inverse
 from aotcheck.autograd2.trace.symbols import Symbols
-from aotcheck.autograd2.trace.view import WINDOW, StorageState, View
+from aotcheck.autograd2.trace.view import (
+    WINDOW,
+    StorageState,
+    View,
+    flat_geometry,
+    flat_of_root,
+    gather,
+    inverse,
+    pad,
+    scatter,
+)
 
 
 class StorageTable:
@@ -123,15 +131,15 @@ class StorageTable:
             if dtypes == {torch.bool}:  # of which a copy makes other bytes zeros and ones
                 dtypes |= {v.geometry.dtype for v in state.views.values()}
             dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
-            view = View(state, flats.flat_geometry(state.nbytes, dtype))
+            view = View(state, flat_geometry(state.nbytes, dtype))
             value = self.graph.placeholder(view.geometry, state.device)
             self.flat_inputs.append((value, state.source, dtype))
             for root in state.roots:
                 if root.version > 0:
                     assert root.value is not None
-                    value = flats.scatter(self.graph, view.geometry, value, root.geometry, root.value)
+                    value = scatter(self.graph, view.geometry, value, root.geometry, root.value)
         else:
-            view, value = flats.flat_of_root(self.graph, state, state.roots[0])
+            view, value = flat_of_root(self.graph, state, state.roots[0])
         value.geometry, value.device = view.geometry, state.device
         view.value, view.version = value, state.version
         for root in state.roots:
@@ -144,9 +152,9 @@ class StorageTable:
         self.flush(state)
         view = state.flat
         assert view is not None and view.value is not None
-        whole, before, after = view.value, view.geometry, flats.flat_geometry(nbytes, view.geometry.dtype)
+        whole, before, after = view.value, view.geometry, flat_geometry(nbytes, view.geometry.dtype)
         if at_least(after.numel, before.numel):
-            view.value = flats.pad(self.graph, whole, after.numel - before.numel, after.dtype)
+            view.value = pad(self.graph, whole, after.numel - before.numel, after.dtype)
         else:
             part = self.graph.like(whole, torch.ops.aten.slice.Tensor, whole, 0, 0, after.numel)
             view.value = self.graph.like(part, torch.ops.aten.clone.default, part)
@@ -189,7 +197,7 @@ class StorageTable:
         """What ``view`` showed when its storage last had all its memory: memory that was freed and may come back."""
         if view.value is None or view.version < whole.version:
             assert whole.value is not None
-            view.value = flats.gather(self.graph, whole.geometry, whole.value, view.geometry)
+            view.value = gather(self.graph, whole.geometry, whole.value, view.geometry)
             view.value.geometry = view.geometry
         view.version = view.state.version
         return view.value
@@ -208,7 +216,7 @@ class StorageTable:
     def _derive(self, view: View, parent: Node) -> Node:
         if view.op is WINDOW:
             assert view.parent is not None
-            value = flats.gather(self.graph, view.parent.geometry, parent, view.geometry)
+            value = gather(self.graph, view.parent.geometry, parent, view.geometry)
         elif view.op is torch.ops.aten._conj.default and not view.geometry.conj:  # the value may not be lazy
             value = self.graph.like(parent, torch.ops.aten._conj_physical.default, parent)
         else:

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.number import Dynamic, Of, Read, lines_of
-from aotcheck.autograd2.ir.size import Size, term, text
+from aotcheck.autograd2.ir.size import Dynamic, Of, Read, Size, lines_of, term, text
 
 _LARGEST = 1 << 62
 

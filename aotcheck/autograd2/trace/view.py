@@ -6,20 +6,26 @@ what an object refers to. Only the storage, and a tensor's place in it, can be r
 version, and one ``View`` per geometry met: from which other view which op made it, the value last read through it, and
 the version that value belongs to. To read a view whose value is old is to repeat its op on its parent's value. A write
 makes a new version and is noted; only when another view is read is it carried to the root, by the inverse of each op on
-the way.
+the way (at the end of this file).
+
+The flat value of a storage is all of it in one dimension; geometries are cut from it and written into it. It is
+contiguous and starts at its storage's beginning, since ``as_strided`` counts from there. For a caller's storage it is
+a placeholder of its own. Its elements are those of the storage's tensors, or bytes where these differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from aotcheck.autograd2.ir.graph import NO_KWARGS, Node
-from aotcheck.autograd2.ir.meta import Geometry
+from aotcheck import _torch2 as _torch
+from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node
+from aotcheck.autograd2.ir.meta import Geometry, row_major
 from aotcheck.autograd2.ir.size import Size, same
+from aotcheck.autograd2.trace.gate import Event, refuse
 
 aten = torch.ops.aten
 
@@ -139,3 +145,106 @@ class StorageState:
     def is_input(self) -> bool:
         """Whether the caller brought it."""
         return self.source is not None
+
+
+def flat_geometry(nbytes: Size, dtype: torch.dtype) -> Geometry:
+    """A whole storage in one dimension."""
+    if not same(nbytes % dtype.itemsize, 0):
+        refuse(Event.ODD, str(dtype))
+    return row_major((nbytes // dtype.itemsize,), dtype)
+
+
+def flat_of_root(graph: Graph, state: StorageState, root: View) -> tuple[View, Node]:
+    """The flat view of a storage that the function made, and its value: what ``root`` holds, in one dimension."""
+    g, value, lies = root.geometry, root.value, flat_geometry(state.nbytes, root.geometry.dtype)
+    assert value is not None
+    value = without_bits(graph, g, value)
+    order = g.dense_order
+    if order is not None and same(g.offset, 0):
+        if order != list(range(len(order))):
+            value = graph.like(value, aten.permute.default, value, order)
+        value = graph.like(value, aten.reshape.default, value, [-1])
+        value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
+        if not same(lies.numel, g.numel):
+            refuse(Event.UNKNOWN_STORAGE, "memory behind what an op gave")
+    else:
+        zeros = graph.like(value, aten.zeros.default, [*lies.shape], dtype=g.dtype, device=state.device)
+        value = graph.like(value, aten.as_strided_scatter.default, zeros, value, [*g.shape], [*g.stride], g.offset)
+    return View(state, lies), value
+
+
+def without_bits(graph: Graph, g: Geometry, value: Node) -> Node:
+    """What lies in memory where ``value`` is read through ``g``."""
+    if g.neg:
+        value = graph.like(value, aten.neg.default, value)
+    return graph.like(value, aten._conj_physical.default, value) if g.conj else value
+
+
+def pad(graph: Graph, value: Node, count: Size, dtype: torch.dtype) -> Node:
+    """``value`` with ``count`` more elements, whose content eager leaves undefined."""
+    tail = graph.like(value, aten.zeros.default, [count], dtype=dtype, device=value.device)
+    return graph.like(value, aten.cat.default, [value, tail])
+
+
+def _is_all(flat: Geometry, g: Geometry) -> bool:
+    whole = flat_geometry(flat.numel * flat.dtype.itemsize, g.dtype)
+    return same(g.offset, 0) and g.is_contiguous and 0 not in g.stride and same(g.numel, whole.numel)
+
+
+def gather(graph: Graph, flat: Geometry, value: Node, g: Geometry) -> Node:
+    """What lies at ``g`` in a flat value."""
+    value = value if flat.dtype == g.dtype else graph.view(aten.view.dtype, value, g.dtype)
+    if not _is_all(flat, g):
+        value = graph.view(aten.as_strided.default, value, [*g.shape], [*g.stride], g.offset)
+    elif len(g.shape) != 1:
+        value = graph.view(aten.view.default, value, [*g.shape])
+    if g.conj:
+        value = graph.view(aten._conj.default, value)
+    return graph.view(aten._neg_view.default, value) if g.neg else value
+
+
+def scatter(graph: Graph, flat: Geometry, old: Node, g: Geometry, value: Node) -> Node:
+    """The flat value ``old`` with ``value`` written at ``g``."""
+    value = without_bits(graph, g, value)
+    if not _is_all(flat, g):
+        if flat.dtype != g.dtype:
+            old = graph.like(old, aten.clone.default, graph.view(aten.view.dtype, old, g.dtype))
+        value = graph.like(old, aten.as_strided_scatter.default, old, value, [*g.shape], [*g.stride], g.offset)
+    elif len(g.shape) != 1:
+        value = graph.view(aten.reshape.default, value, [-1])
+    if flat.dtype == g.dtype:
+        return value
+    value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
+    return graph.like(value, aten.view.dtype, value, flat.dtype)
+
+
+def inverse(graph: Graph, view: View, value: Node, before: Callable[[], Node]) -> Node:
+    """The parent's value once ``value`` was written to ``view``; ``before`` gives what the parent held till then."""
+    op, parent, args = view.op, view.parent, view.args
+    assert parent is not None
+    if op is WINDOW:
+        return scatter(graph, parent.geometry, before(), view.geometry, value)
+    if op in RESHAPES or op is aten.expand.default:
+        contiguous = view.geometry.is_contiguous and parent.geometry.is_contiguous
+        return graph.view(aten.view.default if contiguous else aten.reshape.default, value, [*parent.geometry.shape])
+    if op is aten.transpose.int or op is aten.t.default:
+        return graph.view(op, value, *args)
+    if op is aten.permute.default:
+        back = [0] * len(args[0])
+        for i, d in enumerate(args[0]):
+            back[d % len(back)] = i
+        return graph.view(op, value, back)
+    if op is aten._conj.default:
+        return graph.like(value, aten._conj_physical.default, value)
+    if op is aten._neg_view.default:
+        return graph.like(value, aten.neg.default, value)
+    if op is aten.view_as_real.default:
+        order = parent.geometry.dense_order or range(len(parent.geometry.shape))
+        value = graph.view(aten.permute.default, value, [*order, len(order)])
+        value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
+        value = graph.like(value, aten.view_as_complex.default, value)
+        return graph.view(aten.permute.default, value, [order.index(d) for d in range(len(order))])
+    if op is aten.view_as_complex.default:
+        return graph.like(value, aten.view_as_real.default, graph.like(value, aten.resolve_conj.default, value))
+    scatter_op = getattr(aten, f"{_torch.op_name(op)}_scatter").default  # select's, slice's, diagonal's
+    return graph.like(value, scatter_op, before(), value, *args, **view.kwargs)

@@ -15,7 +15,7 @@ from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_majo
 from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.random_order import in_memory_order
+from aotcheck.autograd2.trace.layouts import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
 from aotcheck.autograd2.trace.replica import Replica, place_of, state_of
 from aotcheck.autograd2.trace.view import View

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotcheck._torch2.quick import TENSOR, quick_op
+from aotcheck._torch2.dispatch import TENSOR, quick_op
 from aotcheck.autograd2.ir.graph import Graph
 from aotcheck.autograd2.ir.meta import geometry_of
-from aotcheck.autograd2.runtime.code import function_of
+from aotcheck.autograd2.runtime.compile import function_of
 
 aten = torch.ops.aten
 

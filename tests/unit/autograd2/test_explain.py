@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aotcheck.autograd2 import UnsupportedError, aot_function, aot_module, counters, explain
-from aotcheck.autograd2.logs import STAGES
+from aotcheck.autograd2.config import STAGES
 from aotcheck.autograd2.runtime.compile import nop
 
 
