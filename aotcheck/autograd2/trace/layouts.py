@@ -3,7 +3,7 @@
 How a result lies decides values where random numbers fill it, where the program asks ``is_contiguous``, and where
 ``reshape`` copies. So an op of ``UNSURE`` is run for real where an operand does not lie in rows; what it gave is
 remembered by how its operands lie. So is any op of torch's of which a small operand has a dimension of one element
-or none with a stride that rows would not have. A custom op is never asked.
+or none with a stride that rows would not have. Custom ops, and ops that read another's workspace, are never asked.
 
 An in-place random op hands its numbers out in the order of memory. The functional variant draws the same numbers, but
 may lay them out otherwise: eager is asked which order to follow; of symbolic sizes on tensors of some larger sizes
@@ -51,7 +51,7 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
         return out
     count = sum(g.numel * g.dtype.itemsize for g, _ in lies)
     odd = any(n < 2 and s != r for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))
-    if func not in UNSURE and not (odd and count <= _MOST_ODD):
+    if func not in UNSURE and (not odd or count > _MOST_ODD or _reads_workspace(func)):
         return out
     devices = [state_of(t).device for t in _replicas(args)]
     key = (func, repr([_in_numbers(a) for a in (*args, *kwargs.values())]), repr(sorted(kwargs)), *devices)
@@ -110,6 +110,11 @@ def _real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Cal
     with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return func(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+
+
+def _reads_workspace(func: Any) -> bool:
+    """Whether an op reads what another op left for it, and trusts that: made up, it may crash."""
+    return any(a.name.lower().startswith(("workspace", "reserve")) for a in _torch.schema_of(func).arguments)
 
 
 def _replicas(a: Any) -> list[Tensor]:
