@@ -198,6 +198,7 @@ ITS_BASE, ITS_ADDRESS = "._base", "._cdata"
 """What generated code writes after a tensor to ask of what it is a view, and after a storage to ask which it is."""
 
 storage_of = Tensor.untyped_storage
+has_symbols: Callable[[Tensor], bool] = vars(_C.TensorBase)["_has_symbolic_sizes_strides"].__get__
 storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
 """An integer that two objects for one storage have in common, while it is alive."""
 _data: Any = vars(_C.TensorBase)["data"]

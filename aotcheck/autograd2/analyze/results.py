@@ -118,7 +118,7 @@ class Results:
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
-        if lost and (not _is_early(t, chain) or (_is_custom(t) and not _is_custom(root))):
+        if lost and (not _is_early(t, chain) or (_is_custom(t, chain) and not _is_custom(root, ()))):
             refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:
             plain = self._plain(t, False, chain, place_of(t))
@@ -204,7 +204,7 @@ class Results:
             refuse(Event.FREED)
         known = self._roots.get(state)
         if known is None:
-            stride = g.stride if state.version or g.dense_order is None else None
+            stride = g.stride if state.version or g.dense_order is None or 1 in g.shape else None
             differentiable = requires_grad(root) and not root.is_leaf
             fills = g.dense_order is not None and same(g.end * g.dtype.itemsize, state.nbytes)
             step = None if requires_grad(root) else state_of(root).step
@@ -297,9 +297,11 @@ def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
     return chain[-1].version != _torch.version_of(t)
 
 
-def _is_custom(t: Tensor) -> bool:
-    """Whether ``t`` is a view that a custom Function made, or a view of such a one."""
-    return bool(_torch.base_of(t) is not None and _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION)
+def _is_custom(t: Tensor, chain: Sequence[ViewStep]) -> bool:
+    """Whether ``t`` is a view that a custom Function made, alone or among other results, or a view of such a one."""
+    made = _torch.creation_meta(t) if _torch.base_of(t) is not None else None
+    several = made == _torch.CreationMeta.MULTI_OUTPUT_NODE and all(s.how.index is None for s in chain)
+    return several or bool(made == _torch.CreationMeta.IN_CUSTOM_FUNCTION)
 
 
 def _steps(chain: Sequence[ViewStep]) -> tuple[Step, ...]:

@@ -126,7 +126,7 @@ class Recorder:
 
     def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the op's meta kernel gives, laid out as eager does, or what it gave for operands that lie so."""
-        if info.may_alias or self.symbols is not None or func.namespace != "aten":
+        if info.may_alias or func.namespace != "aten" or self._with_symbols(args, kwargs):
             out = self.run(func, args, kwargs)
             return as_eager(func, args, kwargs, out) if func in UNSURE else out
         named = tuple((k, _measure(v)) for k, v in kwargs.items())
@@ -231,7 +231,7 @@ class Recorder:
         self.inside = True
         try:
             with _torch.meta_kernels():
-                if self.symbols is None:
+                if not self._with_symbols(args, kwargs):
                     return func(*args, **kwargs)
                 if func in SIZED:
                     return torch.empty(args[2], dtype=args[0].dtype, device=_torch.META)
@@ -249,6 +249,9 @@ class Recorder:
             return made
         finally:
             self.inside = False
+
+    def _with_symbols(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        return self.symbols is not None and any(map(_is_symbolic, (*args, *kwargs.values())))
 
     def device_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
         """The device of the op's results."""
@@ -360,6 +363,12 @@ _known: dict[Any, Any] = {}
 def _is_plain(o: Any) -> bool:
     """Whether a result is a tensor of which its geometry says everything."""
     return isinstance(o, Tensor) and not (o.storage_offset() or o.is_conj() or o.is_neg()) and _is_strided(o)
+
+
+def _is_symbolic(a: Any) -> bool:
+    if type(a) in (list, tuple):
+        return any(map(_is_symbolic, a))
+    return _torch.has_symbols(a) if isinstance(a, Tensor) else type(a) in SYMBOLIC
 
 
 def _measure(a: Any) -> Any:

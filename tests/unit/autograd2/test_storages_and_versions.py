@@ -531,14 +531,15 @@ def test_a_view_requires_grad_as_its_base_does_that_was_told_to() -> None:
     assert not view.requires_grad
 
 
-def test_a_view_that_a_custom_function_made_of_what_is_written_then_is_refused() -> None:
+@pytest.mark.parametrize("beside", [(), (2,)], ids=["alone", "beside another"])
+def test_a_view_that_a_custom_function_made_of_what_is_written_then_is_refused(beside: Any) -> None:
     class View(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
-            return x.unsqueeze(0)
+            return (x.unsqueeze(0), *(x * n for n in beside))
 
     def function(base: Any, x: Any) -> Any:
-        view = View.apply(x)
+        view = View.apply(x)[0]
         base.mul_(2)
         return view
 
@@ -595,3 +596,14 @@ def test_arguments_beside_each_other_on_a_storage_are_written_one_by_one(written
     graphs: list[Any] = []
     aot_function(_written_apart, lambda graph, _: graphs.append(graph) or graph)(*inputs())
     assert "as_strided" not in graphs[0].code
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_of_a_result_begin_where_strides_of_dimensions_of_one_element_say(dynamic: bool) -> None:
+    def function(x: Any, y: Any) -> Any:
+        x.zero_()
+        return y.clone()[1:]
+
+    storage = torch.ones(1)
+    found = aot_function(function, dynamic=dynamic)(storage.view(()), storage.as_strided((1,), (2,)))
+    assert found.storage_offset() == 2
