@@ -607,3 +607,12 @@ def test_views_of_a_result_begin_where_strides_of_dimensions_of_one_element_say(
     storage = torch.ones(1)
     found = aot_function(function, dynamic=dynamic)(storage.view(()), storage.as_strided((1,), (2,)))
     assert found.storage_offset() == 2
+
+
+def test_a_part_of_an_unsafe_split_that_is_written_does_not_stand_for_the_whole() -> None:
+    def function(x: Any) -> Any:
+        whole = x.clone()
+        part = whole.unsafe_split(1)[0]
+        return part.zero_(), whole
+
+    agrees(function, lambda: (torch.ones(2, 2),))
