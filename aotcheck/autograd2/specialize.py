@@ -187,14 +187,61 @@ def _emit(
     after: Sequence[InputAfter],
     given: tuple[str, ...],
 ) -> Specialization:
-    symbols = traced.tracer.symbols
-    moved = {m.input for m in analysis.signature.effects.moved}
-    kept = {
+    symbols, signature = traced.tracer.symbols, analysis.signature
+    kept = _kept_writes(traced, analysis, part) if compilers.keep_writes and not groups else {}
+    forward = compile_forward(part.forward, compilers, kept, differentiable=bool(groups), env=symbols and symbols.env)
+    attachments = _attachments(traced, analysis, groups, part, compilers)
+    graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
+    graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
+    position = {i.real: k for k, i in enumerate(traced.inputs)}
+    tensors = [t for _, t in traced.bound.tensors]
+    reads = {}
+    for name, r in () if symbols is None else symbols.reads.items():
+        at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
+        reads[name] = at.source("a")
+    modes = _modes(traced, part, bool(groups))
+    taken = Symbolic(reads, {} if symbols is None else symbols.derived, given, tuple(part.forward.defined))
+    if (compilers.forward if groups else compilers.inference) is not nop:  # results may lie as the compiler likes
+        looks = zip(signature.results, analysis.results, strict=True)
+        signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
+    results = {n: k for k, n in enumerate(part.forward.results) if signature.results[k].stride is not None}
+    shared = {j: results[n] for j, n in enumerate(part.forward.saved) if n in results}
+    needed = [x for node in part.forward.after for x in after if x.node is node]
+    call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared, order)
+    found = {t: (k, False) for k, t in enumerate(tensors)}
+    bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
+    sources = [(bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs]
+    fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits()[0], symbols.guards())
+    if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
+        refuse(Event.GUARDS)
+    return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
+
+
+def _modes(traced: Traced, part: Partition, differentiable: bool) -> Modes:
+    gives_more = differentiable and any(n.op is _RNN for n in part.forward.nodes)
+    copied = {n.args[0] for n in part.forward.nodes if n.op is torch.ops.aten._to_copy.default and traced.modes[2]}
+    cast = tuple(k for k, i in enumerate(traced.inputs) if i.node in copied and i.input.meta[2:4] == (True, True))
+    return Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast)
+
+
+def _kept_writes(traced: Traced, analysis: Analysis, part: Partition) -> dict[int, int]:
+    """Results that the graph itself writes to an input at its end, each with the graph input's position.
+
+    Left to emitted code: writes to flat values, to what also moves, and to inference tensors.
+    """
+    effects = analysis.signature.effects
+    moved = {m.input for m in effects.moved}
+    return {
         w.result: part.forward.inputs.index(i.node)
-        for w in (analysis.signature.effects.written if compilers.keep_writes and not groups else ())
+        for w in effects.written
         if (i := traced.inputs[w.input]).node and not (w.flat or w.input in moved or i.input.meta.is_inference)
     }
-    forward = compile_forward(part.forward, compilers, kept, differentiable=bool(groups), env=symbols and symbols.env)
+
+
+def _attachments(
+    traced: Traced, analysis: Analysis, groups: Sequence[Region], part: Partition, compilers: Compilers
+) -> list[Attachment]:
+    """For each component what runs its backward, and what must not be written till then."""
     attachments, seen = [], _Seen(traced, analysis)
     by_component: dict[Any, list[BackwardGraph]] = {}
     for graph in part.backwards:
@@ -221,34 +268,7 @@ def _emit(
         count = len(region.component.results) if len(region.starts) > 1 else 0
         runner.apart = tuple(k for k in range(count) if _torch.takes_one(region.starts[k][0]))
         attachments.append(Attachment(runner, region.component, tuple(watched), dirty))
-    graph_inputs: list[int | tuple[int, torch.dtype]] = [k for k, i in enumerate(traced.inputs) if i.node is not None]
-    graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
-    position = {i.real: k for k, i in enumerate(traced.inputs)}
-    tensors = [t for _, t in traced.bound.tensors]
-    reads = {}
-    for name, r in () if symbols is None else symbols.reads.items():
-        at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
-        reads[name] = at.source("a")
-    gives_more = bool(groups) and any(n.op is _RNN for n in part.forward.nodes)
-    copied = {n.args[0] for n in part.forward.nodes if n.op is torch.ops.aten._to_copy.default and traced.modes[2]}
-    cast = tuple(k for k, i in enumerate(traced.inputs) if i.node in copied and i.input.meta[2:4] == (True, True))
-    modes = Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast)
-    taken = Symbolic(reads, {} if symbols is None else symbols.derived, given, tuple(part.forward.defined))
-    signature = analysis.signature
-    if (compilers.forward if groups else compilers.inference) is not nop:  # results may lie as the compiler likes
-        looks = zip(signature.results, analysis.results, strict=True)
-        signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
-    results = {n: k for k, n in enumerate(part.forward.results) if signature.results[k].stride is not None}
-    shared = {j: results[n] for j, n in enumerate(part.forward.saved) if n in results}
-    needed = [x for node in part.forward.after for x in after if x.node is node]
-    call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared, order)
-    found = {t: (k, False) for k, t in enumerate(tensors)}
-    bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
-    sources = [(bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs]
-    fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits()[0], symbols.guards())
-    if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
-        refuse(Event.GUARDS)
-    return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
+    return attachments
 
 
 class _Seen:

@@ -104,7 +104,11 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
 
 
 def _written(traced: Traced, results: Results, roots: list[int], members: tuple[int, ...]) -> Iterator[Written]:
-    """What is written of inputs that share memory, which are no views of others; ``members``: all on that storage."""
+    """What is written of inputs that share memory, which are no views of others; ``members``: all on that storage.
+
+    One that gets a history is written as it lies, with that history. Without one, a single input is written as it lies;
+    of several, or where bytes beside it changed, the storage's flat value is.
+    """
     table, state, first = traced.tracer.table, traced.inputs[roots[0]].state, traced.inputs[roots[0]]
     recorded = [k for k in roots if has_new_history(traced.inputs[k])]
     seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)

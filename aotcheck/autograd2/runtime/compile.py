@@ -36,8 +36,6 @@ from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.partition import BackwardGraph, ForwardGraph, Partition, PartitionFunction
 
 _ARITHMETIC = ("_operator", "math", "torch")
-_KEPT = ("copy_", "set_", "resize_")
-"""What may be called on a placeholder at the end of a graph: a mutation that is kept there on purpose."""
 
 
 def assert_functional(module: fx.GraphModule) -> None:
@@ -57,7 +55,7 @@ def assert_functional(module: fx.GraphModule) -> None:
         if isinstance(target, _torch.OpOverload) and not _torch.schema_of(target).is_mutable:
             continue
         into = node.args[0] if node.args else None
-        kept = isinstance(target, _torch.OpOverload) and _torch.op_name(target) in _KEPT and not node.users
+        kept = isinstance(target, _torch.OpOverload) and _torch.op_name(target) == "copy_" and not node.users
         if not (kept and isinstance(into, fx.Node) and into.op == "placeholder"):
             raise NotFunctionalError(f"node {node.name} calls {target}, which writes its arguments or is no ATen op")
         written.add(into)

@@ -43,7 +43,8 @@ class Runner:
     Attributes:
         saved: which of the forward graph's saved tensors it keeps, by position.
         make: compiles a backward that the joint graph has, and traces it first if it has not.
-        held: as bits, from which results eager's backward reaches each node that it frees, and to which inputs it goes.
+        held: for each of eager's nodes that save tensors, from which results it is reached and to which inputs it leads:
+            numbers of which bit ``k`` is set for the ``k``-th of these.
         readers: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
         asks: whether a backward must learn to which inputs gradients are asked for.
@@ -72,7 +73,7 @@ class Runner:
                 if len(self.ready) > len(request.defined):  # each result may be differentiated alone
                     prune(self.ready)
         if found.fits is not None and not found.fits(sizes):
-            refuse(Event.LATE, "it was made for other sizes")
+            refuse(Event.OTHER_SIZES)
         return found
 
     def run(

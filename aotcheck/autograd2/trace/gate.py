@@ -71,6 +71,7 @@ class Event(enum.Enum):
     CALLERS = ("backward into the caller's graph", "run the backward outside, or detach the argument")
     SECOND = ("second derivative", "second derivatives come with a later part of this compiler")
     LATE = ("backward of some results", "run one backward for all results")
+    OTHER_SIZES = ("backward that is guarded for other sizes", "compile the function with dynamic=False")
     STATE = ("state assigned inside", "assign tensors, numbers and strings only")
     FAKE = ("fake parameter", "build the module with real parameters")
     OBJECT = ("unregistered container", "register it with torch.utils._pytree, or take what it holds as arguments")
