@@ -43,7 +43,7 @@ class Runner:
     Attributes:
         saved: which of the forward graph's saved tensors it keeps, by position.
         make: compiles a backward that the joint graph has, and traces it first if it has not.
-        held: for each of eager's nodes that save tensors, from which results it is reached and to which inputs it leads:
+        held: of each of eager's nodes that save tensors from which results it is reached, to which inputs it leads:
             numbers of which bit ``k`` is set for the ``k``-th of these.
         readers: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
         drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
