@@ -15,7 +15,7 @@ from aotcheck._torch2.dispatch import hide_from_dynamo, meta_kernels
 
 __all__ = [
     "AccumulateGrad", "freed_error", "is_custom", "keeps_graph", "kept_by", "set_grad", "set_hooks", "skipped",
-    "takes_one", "tells_of_lost_values", "unpack", "wants", "wants_all",
+    "takes", "tells_of_lost_values", "unpack", "wants", "wants_all",
 ]  # fmt: skip
 
 _C = torch._C
@@ -59,9 +59,9 @@ def is_custom(node: Any) -> bool:
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
-def takes_one(node: Any) -> bool:
-    """Whether ``node`` takes the gradient of one result only."""
-    return len(node._input_metadata) == 1
+def takes(node: Any) -> int:
+    """Of how many results ``node`` takes the gradients."""
+    return len(node._input_metadata)
 
 
 def set_hooks(result: Any, hooks: dict[int, Any]) -> None:

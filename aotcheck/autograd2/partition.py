@@ -90,6 +90,7 @@ def partition(
     *,
     keep: Sequence[Node] | None = None,
     after: Sequence[Node] = (),
+    recorded: Sequence[Node] = (),
 ) -> Partition:
     """Cut.
 
@@ -99,17 +100,21 @@ def partition(
         written: inputs whose memory the call writes; what is saved of them is copied.
         keep: what may be saved, from which the rest is computed again; by default all that is computed forward.
         after: what stands for inputs as the call leaves them.
+        recorded: what the function computed itself. Of that, by default, no backward computes what has its own memory:
+            the caller may have written an input since.
     """
     results = _with_own_memory(graph, results)
     count = len(graph.nodes)
     forward = ancestors([*results, *graph.effects, *(keep or ())])
-    forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
-    available = (forward | set(inputs) if keep is None else set(keep)) | set(after)
+    own = {n for n in recorded if n.memory is None}
+    available = (forward | set(inputs) | own if keep is None else set(keep)) | set(after)
     found: dict[Node, None] = {}
     places = _places(graph)
     cuts = [_cut(places, available, b) for b in backwards]
     for saved, _ in cuts:
         found.update(dict.fromkeys(saved))
+    forward |= ancestors(found.keys() & own)
+    forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
     left = tuple(n for n in after if n in found)
     set_aside = set(left)
     needed = [n for n in found if n not in set_aside]

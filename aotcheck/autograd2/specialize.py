@@ -147,7 +147,7 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             after = inputs_after(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
-            part = _partition(traced, analysis, backwards, compilers, after)
+            part = _partition(traced, analysis, recorded, backwards, compilers, after)
             taken, symbols = taken_symbols(part.forward), traced.tracer.symbols
             once = unused(recorded, part, taken if symbols is None else [*taken, *symbols.reads, *symbols.derived])
             more = [name for name in symbols_of(once) if name not in taken]
@@ -162,7 +162,12 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
 
 
 def _partition(
-    traced: Traced, analysis: Analysis, backwards: Sequence[Backward], compilers: Compilers, after: Sequence[InputAfter]
+    traced: Traced,
+    analysis: Analysis,
+    recorded: Sequence[Node],
+    backwards: Sequence[Backward],
+    compilers: Compilers,
+    after: Sequence[InputAfter],
 ) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
@@ -170,7 +175,7 @@ def _partition(
     states = {traced.inputs[w.input].state for w in analysis.signature.effects.written}
     written |= {i.node for i in traced.inputs if i.state in states and i.node is not None}
     given = traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written
-    whole = partition(*given, after=[x.node for x in after])
+    whole = partition(*given, after=[x.node for x in after], recorded=recorded)
     log("joint", lambda: python_of(joint_module(traced.tracer.graph, whole)[0], "joint"))
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
         return whole
@@ -253,7 +258,8 @@ def _attachments(
         known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
         held = region.held()
         watched = seen.watched(held, known)
-        drops = bool(region.dropped) or any(graph.backward.error for graph in graphs)
+        raises = any(graph.backward.error for graph in graphs)
+        drops = bool(region.dropped) or raises
         work = bool(held) or sum(len(graph.nodes) for graph in graphs) > len(region.ends)
         runner = Runner(
             tuple(sorted(set(known.values()))),
@@ -266,8 +272,8 @@ def _attachments(
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
         count = len(region.component.results) if len(region.starts) > 1 else 0
-        runner.apart = tuple(k for k in range(count) if _torch.takes_one(region.starts[k][0]))
-        attachments.append(Attachment(runner, region.component, tuple(watched), dirty))
+        runner.apart = tuple(k for k in range(count) if _torch.takes(region.starts[k][0]) == 1)
+        attachments.append(Attachment(runner, region.component, tuple(watched), dirty, raises))
     return attachments
 
 

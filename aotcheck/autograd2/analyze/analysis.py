@@ -162,6 +162,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if state_of(t).set or state_of(t).born or of is None or not has_new_history(traced.inputs[of]):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
         moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
+        written = i.state.version or i.state.touched
         if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         resized = now.resized or traced.tracer.table.is_resized(now) or (moves and beyond)
@@ -173,7 +174,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             at = 0 if beyond else len(found)  # before its storage shrinks
             counts, resets = not state_of(t).data_assigned, state_of(t).is_reset
             found.insert(at, MetadataMutation(k, results.at(t), counts, late, resets=resets))
-        elif i.node and not (i.state.version or state_of(t).was_a_view) and _torch.version_of(t) != i.version:
+        elif i.node and not (written or state_of(t).was_a_view) and _torch.version_of(t) != i.version:
             found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
         by_base = i.node is None and not state_of(t).told  # views require grad as their base does
         if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):

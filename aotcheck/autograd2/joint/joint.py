@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
     Args:
         defined: for each tangent of the component, whether there is one.
-        inputs: for each input, whether its gradient is asked for; None if all are.
+        inputs: for each input, whether its gradient is asked for; None if all are. Empty if those of results are.
         casts: the devices of which autocast is on, and its dtype there.
         strides: those of the tangents that there are; None if they lie as the component says.
     """
@@ -103,11 +103,11 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
         if wanted:
             nodes.append(node)
             geometries.append(lies)
-    asked = [k for k in range(len(region.ends)) if request.inputs is None or request.inputs[k]]
+    asked = [k for k in range(len(region.ends)) if request.inputs is None or (request.inputs and request.inputs[k])]
     gradients: list[Node | None] = [None] * max(len(region.ends), 1)
     given = component, request, tuple(nodes), tuple(geometries)
     dropped = region.dropped if request.inputs is None else ()
-    if not (asked or dropped) and request.inputs is not None and len(request.defined) > 1:
+    if not (asked or dropped) and request.inputs and len(request.defined) > 1:
         return Backward(*given, tuple(gradients))  # results were asked for; which, nobody tells
     before, tracer.in_backward = len(tracer.graph.effects), True
     tracer.table.backwards_begun += 1

@@ -48,7 +48,7 @@ from aotcheck.autograd2.ir.structure import GONE, Structure, build, set_item
 from aotcheck.autograd2.joint.joint import InputAfter
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime import source as helpers
-from aotcheck.autograd2.runtime.function import IDENTITY, Runner, attach, stand_in, watch
+from aotcheck.autograd2.runtime.function import IDENTITY, Runner, alone, attach, stand_in, watch
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, make, numbers, under
 
 NOTHING: Mapping[int, int] = {}
@@ -65,12 +65,14 @@ class Attachment:
         component: which results, and to what its gradients flow.
         watched: what the caller must not write before the backward.
         dirty: of the results, those of which views are made before they get their history.
+        raises: whether a backward raises.
     """
 
     runner: Runner
     component: Component
     watched: tuple[Given | Made, ...] = ()
     dirty: tuple[int, ...] = ()
+    raises: bool = False
 
 
 def emit(
@@ -98,7 +100,7 @@ def emit(
     """
     s = Source()
     s.names |= vars(helpers) | {
-        "forward": forward, "attach": attach, "no_grad": torch.no_grad, "build": build, "watch": watch,
+        "forward": forward, "attach": attach, "alone": alone, "no_grad": torch.no_grad, "build": build, "watch": watch,
         "enable_grad": torch.enable_grad, "set_grad": _torch.set_grad, "stand_in": stand_in,
         "empty": torch.empty, "inference": torch.inference_mode, "parameter": torch.nn.Parameter,
         "set_data": _torch.set_data, "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
@@ -391,6 +393,8 @@ class _Order:
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
             self.s.add(f"a{w.input}.grad_fn.register_hook(lambda g, _: (None, g[1]))")  # adds no zeros to infinities
+        if any(a.raises and w.result in a.component.results for a in self.attachments):
+            self.s.add(f"a{w.input}.grad_fn.register_prehook(alone(r{w.result}))")
         if w.versions:
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
 

@@ -189,6 +189,21 @@ def watch(tensors: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
     return counters
 
 
+def alone(result: Tensor) -> Callable[[Any], None]:
+    """For the node that writes ``result``, a hook that raises what the backward of ``result`` raises.
+
+    Where gradients are asked for what was written only, torch runs the last node of its history and no more.
+    """
+    node: Any = result.grad_fn
+    request = Request(tuple(k == result.output_nr for k in range(_torch.takes(node))), ())
+
+    def run(_: Any) -> None:
+        if not _torch.wants([node])[0]:
+            node.runner.backward(request, node.sizes)
+
+    return run
+
+
 class _Hooks(collections.OrderedDict[int, Any]):
     """Hooks of a result that has a node of its own in eager: without a gradient they are not called."""
 

@@ -234,7 +234,7 @@ class StorageTable:
         if state.backwards_begun < self.backwards_begun:
             refuse(Event.BACKWARD_WRITE)
         if view.geometry.is_empty and state.is_input:
-            state.touched = True
+            state.touched, state.sequence = True, _torch.sequence_number()
             return
         if state.lost is not None and not view.fits:
             refuse(Event.FREED)

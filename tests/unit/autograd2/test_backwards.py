@@ -149,3 +149,76 @@ def test_a_gradient_that_eager_cannot_write_is_none_that_can_be_written() -> Non
     x = torch.ones(2, requires_grad=True)
     aot_function(torch.sgn)(x).sum().backward()
     assert x.grad is not None and x.grad._is_zerotensor()
+
+
+@pytest.mark.parametrize("write", [lambda x, y: x.mul_(x), lambda x, y: x.floor_divide_(y)])
+def test_a_backward_for_the_written_argument_alone_raises_as_eagers(write: Callable[..., Any]) -> None:
+    _same(write, lambda r, x, y: r.sum().backward(inputs=[r]))
+
+
+class _KeepsMask(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x > 1)
+        return x.clamp(min=1)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g * ctx.saved_tensors[0]
+
+
+def test_the_caller_may_write_an_argument_of_which_only_another_tensor_was_saved() -> None:
+    root = torch.arange(4.0, requires_grad=True)
+    x = root * 1
+    y = aot_function(_KeepsMask.apply)(x)
+    x.detach().zero_()
+    y.sum().backward()
+    assert root.grad is not None and root.grad.tolist() == [0, 0, 1, 1]
+
+
+def test_a_view_of_a_view_made_before_a_write_does_not_come_by_the_argument() -> None:
+    def function(x: Tensor) -> Tensor:
+        view = x.t()
+        x.zero_()
+        return view.t()
+
+    for f in (function, aot_function(function)):
+        base = torch.ones(2, 3, requires_grad=True).clone()
+        part = base.t()
+        found = torch.autograd.grad(f(part).sum(), [base, part], allow_unused=True)
+        assert [g is None for g in found] == [False, True]
+
+
+@pytest.mark.parametrize("view", [torch.t, lambda x: x.unsqueeze(0)])
+def test_a_write_without_elements_gives_a_view_the_history_of_eagers(view: Callable[..., Any]) -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        result = y.sin()
+        with torch.no_grad():
+            x.zero_()
+        return result
+
+    for f in (function, aot_function(function)):
+        base = torch.ones(0, requires_grad=True).clone()
+        part = view(base)
+        f(base, part).sum().backward(inputs=[part])
+        assert part.grad is None
+
+
+def _inside_inference(x: Tensor) -> Any:
+    y = x.sin()
+    with torch.inference_mode():
+        return torch.autograd.grad(y, x)
+
+
+def _unrecorded_view(x: Tensor) -> Any:
+    leaf = torch.ones(2, 3, requires_grad=True)
+    with torch.no_grad():
+        leaf.t_()
+        part = leaf[0]
+    return leaf * x, part
+
+
+@pytest.mark.parametrize("function", [_inside_inference, _unrecorded_view])
+def test_what_is_refused_of_leaves_and_inference_mode(function: Callable[..., Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"inference mode|history not of a view"):
+        aot_function(function)(torch.ones((), requires_grad=True))
