@@ -140,7 +140,8 @@ class Results:
         last = chain[-1:]
         if needs and len(chain) > 1 and not (state.version or lost) and _requires_after(last[0].source, last):
             return Alias(self._made(last[0].source), _steps(last))  # a view between may be used besides
-        for k in range(len(chain) - 1, 0, -1) if needs and _torch.base_of(root) is not None else ():
+        by_root = not needs or _torch.base_of(root) is None or _is_early(t, chain)
+        for k in range(len(chain) - 1, 0, -1) if not by_root else ():
             if _is_early(chain[k].source, chain[:k]):  # a view of the root's base: it does not come by the root
                 return Alias(self._made(chain[k].source), _steps(chain[k:]))
         made = self._plain(t, needs, chain, place_of(t))
