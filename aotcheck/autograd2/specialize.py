@@ -257,7 +257,7 @@ def _attachments(
         graphs = by_component.get(region.component, [])
         known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
         held = region.held()
-        watched = seen.watched(held, known)
+        watched = seen.watched(region, held, known)
         raises = any(graph.backward.error for graph in graphs)
         drops = bool(region.dropped) or raises
         work = bool(held) or sum(len(graph.nodes) for graph in graphs) > len(region.ends)
@@ -302,12 +302,17 @@ class _Seen:
         for address, _ in {place_of(t), state_of(t).born or place_of(t)}:
             self.by_address.setdefault(address, []).append((end, t, node))
 
-    def watched(self, held: Sequence[Held], known: Mapping[Node, int]) -> dict[Given | Made, frozenset[int] | None]:
+    def watched(
+        self, region: Region, held: Sequence[Held], known: Mapping[Node, int]
+    ) -> dict[Given | Made, frozenset[int] | None]:
         """What backwards need as it is after the call, or eager's do, and autograd itself does not watch.
 
-        Each with the nodes of eager's that saved it; None of an input that the call wrote, whose new data are needed.
+        Each with the nodes of eager's that saved it, or may; None of an input that the call wrote, whose new data are
+        needed, where these nodes are not known.
         """
-        found: dict[Given | Made, frozenset[int] | None] = {self.after[n]: None for n in known if n in self.after}
+        unseen = frozenset(n for n, node in enumerate(held) if not node.saved)
+        new = None if any(map(_torch.is_custom, region.nodes)) else unseen
+        found: dict[Given | Made, frozenset[int] | None] = {self.after[n]: new for n in known if n in self.after}
         memory = {n.memory for n in known} | set(known)
         for n, node in enumerate(held):
             for t in node.saved:
@@ -319,7 +324,7 @@ class _Seen:
                     if before is not None and counted and _torch.sharing_versions((t, other)) == (0, 0):
                         found[end] = before | {n}
                         break
-        return found
+        return {end: nodes or None for end, nodes in found.items()}
 
 
 def _maker(

@@ -156,6 +156,14 @@ def test_a_backward_for_the_written_argument_alone_raises_as_eagers(write: Calla
     _same(write, lambda r, x, y: r.sum().backward(inputs=[r]))
 
 
+def test_the_caller_may_write_what_only_the_backward_of_another_result_needs() -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        x.mul_(y)
+        return x.clone(), x.relu_()
+
+    _same(function, lambda r, x, y: (r[1].detach().zero_(), r[0].sum().backward())[1])
+
+
 class _KeepsMask(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
