@@ -226,7 +226,9 @@ def _modes(traced: Traced, part: Partition, differentiable: bool) -> Modes:
     gives_more = differentiable and any(n.op is _RNN for n in part.forward.nodes)
     copied = {n.args[0] for n in part.forward.nodes if n.op is torch.ops.aten._to_copy.default and traced.modes[2]}
     cast = tuple(k for k, i in enumerate(traced.inputs) if i.node in copied and i.input.meta[2:4] == (True, True))
-    return Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast)
+    passed = [k for k, i in enumerate(traced.inputs) if i.input.meta.requires_grad and not _torch.has_hooks(i.real)]
+    through = tuple(passed) if traced.tracer.backward_inside else ()
+    return Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast, through)
 
 
 def _kept_writes(traced: Traced, analysis: Analysis, part: Partition) -> dict[int, int]:

@@ -81,6 +81,12 @@ class _Region(threading.local):
 _region = _Region()
 
 
+def check_hooks(tensors: Sequence[Tensor]) -> None:
+    """Refuse tensors that were given hooks since the trace, in which a backward ran."""
+    if any(map(_torch.has_hooks, tensors)):
+        refuse(Event.CALLERS, "an argument has hooks")
+
+
 def check_casts(leaves: Sequence[Tensor]) -> None:
     """Refuse leaves written since a call before in a region of the CPU's autocast: eager uses the cast of then."""
     if not torch.is_autocast_cache_enabled():
@@ -138,6 +144,7 @@ class Modes:
         records_grad: whether the graph must run with grad mode on, as a kernel in it then gives more.
         draws: the generators from which the graph draws.
         cast: inputs that are leaves and that the graph casts, where autocast is on.
+        passed: inputs whose hooks eager would call, if they had any, in a backward inside.
     """
 
     grad: bool
@@ -146,12 +153,14 @@ class Modes:
     records_grad: bool = False
     draws: tuple[torch.Generator, ...] = ()
     cast: tuple[int, ...] = ()
+    passed: tuple[int, ...] = ()
 
     def begin(self, s: Source) -> None:
         """What is asked before anything runs."""
-        if self.cast:
-            s.names["check_casts"] = check_casts
-            s.add(f"check_casts(({''.join(f'a{k}, ' for k in self.cast)}))")
+        for check, inputs in ((check_casts, self.cast), (check_hooks, self.passed)):
+            if inputs:
+                s.names[check.__name__] = check
+                s.add(f"{check.__name__}(({''.join(f'a{k}, ' for k in inputs)}))")
 
 
 @dataclass(frozen=True)

@@ -181,16 +181,15 @@ _OTHERWISE |= {x: functools.partial(_max_pool1d, x) for x in (torch.max_pool1d, 
 
 
 class WithoutLooking(torch.overrides.TorchFunctionMode):
-    """Inside, those functions do not look at values. ``differentiates``: whether gradients were asked for."""
+    """Inside, those functions do not look at values; and it is noted where gradients are asked for."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
         self.tracer = tracer
-        self.differentiates = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What ``func`` gives."""
-        self.differentiates |= func is torch.autograd.grad or func is Tensor.backward
+        self.tracer.backward_inside |= func is torch.autograd.grad or func is Tensor.backward
         if func in COMPOSITES and self.tracer.symbols is not None:
             return with_symbols(self.tracer.symbols, func, args, kwargs or {})
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))

@@ -45,7 +45,7 @@ class Recorder:
         lines: the user's line that made a node of autograd, by the number of the node after it.
         symbols: those of sizes, if some sizes are no fixed numbers.
         in_backward: whether a backward is recorded.
-        backward_inside: whether the function ran a backward of its own.
+        backward_inside: whether the function ran a backward of its own, or asked for gradients.
         answered: what data decided, by op and operands: the nodes of results, a size, how results lie.
         sparse: nodes that give sparse gradients.
         ambient: global state at the call.

@@ -339,11 +339,11 @@ def trace(
     symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
     grad = after = modes[0]
-    drawing, looking = tracer.draws.stretch(bound.generators), WithoutLooking(tracer)
+    drawing = tracer.draws.stretch(bound.generators)
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
             symbolic = lengths(tracer.symbols is not None)
-            with _torch.compiling(), _torch.without_dynamo(), looking, tracer, tracer.asking(), symbolic:
+            with _torch.compiling(), _torch.without_dynamo(), WithoutLooking(tracer), tracer, tracer.asking(), symbolic:
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 met()
                 try:
@@ -365,10 +365,9 @@ def trace(
                 raise
             raise UserError(tracer.needs) from error
         found = changes(bound, during)
-    differentiates = looking.differentiates or tracer.backward_inside
-    if differentiates and any(_torch.has_hooks(i.real) for i in inputs if not i.input.meta.is_leaf):
+    if tracer.backward_inside and any(_torch.has_hooks(i.real) for i in inputs if not i.input.meta.is_leaf):
         refuse(Event.CALLERS, "an argument has hooks")
-    if differentiates and related(inputs):
+    if tracer.backward_inside and related(inputs):
         if needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
             refuse(Event.CALLERS, "an argument is computed from another")
         raise UserError(needs.also(bases=True))

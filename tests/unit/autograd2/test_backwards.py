@@ -230,3 +230,12 @@ def _unrecorded_view(x: Tensor) -> Any:
 def test_what_is_refused_of_leaves_and_inference_mode(function: Callable[..., Any]) -> None:
     with pytest.raises(UnsupportedError, match=r"inference mode|history not of a view"):
         aot_function(function)(torch.ones((), requires_grad=True))
+
+
+def test_an_argument_that_was_given_a_hook_is_refused_where_a_backward_inside_passes_it() -> None:
+    compiled = aot_function(lambda x, y: torch.autograd.grad((x * y).sum(), x)[0] * y)
+    x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
+    assert compiled(x, y).tolist() == [1, 1]
+    x.register_hook(lambda gradient: gradient * 2)
+    with pytest.raises(UnsupportedError, match="an argument has hooks"):
+        compiled(x, y)
