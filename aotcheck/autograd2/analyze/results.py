@@ -140,9 +140,8 @@ class Results:
         last = chain[-1:]
         if needs and len(chain) > 1 and not (state.version or lost) and _requires_after(last[0].source, last):
             return Alias(self._made(last[0].source), _steps(last))  # a view between may be used besides
-        by_root = not needs or _torch.base_of(root) is None or _is_early(t, chain)
-        for k in range(len(chain) - 1, 0, -1) if not by_root else ():
-            if _is_early(chain[k].source, chain[:k]):  # a view of the root's base: it does not come by the root
+        for k in range(len(chain) - 1, 0, -1) if needs and not _is_early(t, chain) else ():
+            if _is_early(chain[k].source, chain[:k]):  # its history does not come by the root
                 return Alias(self._made(chain[k].source), _steps(chain[k:]))
         made = self._plain(t, needs, chain, place_of(t))
         if isinstance(made, Alias) and made.geometry is not None and _torch.requires_grad(t):
