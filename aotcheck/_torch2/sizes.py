@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it has no types
@@ -20,9 +21,9 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
-    "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "decided", "evaluated", "expression_of",
-    "hint_of", "marks_of", "new_number", "new_symbol", "range_of", "simplified", "symbol_named", "symbolic_int",
-    "unbacked_number", "valued",
+    "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "applied", "decided", "evaluated",
+    "expression_of", "hint_of", "marks_of", "new_number", "new_symbol", "range_of", "simplified", "symbol_named",
+    "symbolic_int", "unbacked_number", "valued",
 ]  # fmt: skip
 
 
@@ -36,36 +37,26 @@ def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:
 class FloatNode(SymNode):
     """A float that differs from call to call.
 
-    Its arithmetic is not sympy's, which reorders it and so changes last bits: each result is a symbol of its own.
-    ``derive`` makes that, given Python source with places for the operands, these, and the value in this call.
+    Its arithmetic is not sympy's, which reorders it and so changes last bits: each result is a symbol of its own. The
+    env's ``derive`` makes that, given Python source with places for the operands, these, and the value in this call.
     """
-
-    derive: Callable[[str, Sequence[Any], float], Any]
 
     def wrap_float(self, num: float) -> FloatNode:
         """A constant operand."""
-        assert self.shape_env is not None
-        return _float_node(self.shape_env, sympy.Float(num), num, self.derive, num)
+        return FloatNode(sympy.Float(num), self.shape_env, float, num, constant=num)
 
 
-def _float_node(env: ShapeEnv, expression: Any, value: float, derive: Any, constant: float | None = None) -> FloatNode:
-    node = FloatNode(expression, env, float, value, constant=constant)
-    node.derive = derive
-    return node
+def _derived(source: str, function: Callable[..., Any], *operands: SymNode) -> Any:
+    """What a function gives for them, as a symbol; None if that is no float, or data decide it."""
+    values, env = [x.hint for x in operands], operands[0].shape_env
+    value = None if None in values else function(*values)
+    given = type(value) is float and math.isfinite(value)
+    return vars(env)["derive"](source, [x.expr for x in operands], value) if given else None
 
 
 def _derives(name: str, source: str, function: Callable[..., Any]) -> None:
     plain = getattr(SymNode, name)
-
-    def method(self: FloatNode, *others: Any) -> Any:
-        operands = (self, *others)
-        values = [x.hint for x in operands]
-        value = None if None in values else function(*values)
-        if type(value) is not float or not math.isfinite(value):
-            return plain(self, *others)
-        return self.derive(source, [x.expr for x in operands], value)
-
-    setattr(FloatNode, name, method)
+    setattr(FloatNode, name, lambda *nodes: _derived(source, function, *nodes) or plain(*nodes))
 
 
 for _name, _source, _function in (
@@ -80,13 +71,31 @@ for _name, _source, _function in (
     _derives(_name, _source, _function)
 
 
-def new_number(env: ShapeEnv, value: float, name: str, derive: Any) -> tuple[Any, Any]:
+def _to_float(plain: Any, self: SymNode, *others: Any) -> Any:
+    """What an int becomes: a float as above in an env that derives."""
+    made, env = plain(self, *others), self.shape_env
+    known = made.hint is not None and hasattr(env, "derive")
+    return FloatNode(made.expr, env, float, made.hint, constant=made.constant) if known else made
+
+
+for _name in ("sym_float", "int_truediv"):
+    setattr(SymNode, _name, functools.partialmethod(functools.partial(_to_float, getattr(SymNode, _name))))
+
+
+def applied(function: Callable[..., float], x: Any, /, *more: Any) -> Any:
+    """What a function of ``math`` gives: for a number that is symbolic a symbol, unless data decide it."""
+    node = torch.sym_float(x).node if type(x) in (torch.SymInt, torch.SymFloat) and not more else None
+    made = _derived(f"math.{function.__name__}({{}})", function, node) if type(node) is FloatNode else None
+    return function(x, *more) if made is None else torch.SymFloat(made)
+
+
+def new_number(env: ShapeEnv, value: float, name: str) -> tuple[Any, Any]:
     """A symbol that is the Python number ``value`` in this call, and the SymInt or SymFloat of it."""
     source = ConstantSource(name)
     symbol = env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
     if type(value) is int:
         return symbol, env.create_symintnode(symbol, hint=value, source=source)
-    return symbol, torch.SymFloat(_float_node(env, symbol, value, derive))
+    return symbol, torch.SymFloat(FloatNode(symbol, env, float, value))
 
 
 def unbacked_number(env: ShapeEnv, kind: type, is_size: bool) -> Any:
@@ -126,17 +135,18 @@ def simplified(env: ShapeEnv, expression: Any) -> Any:
     return int(found) if found.is_Integer else found
 
 
-_own_text = torch.SymInt.__repr__
+_own_text: Any = torch.SymInt.__repr__  # which is SymFloat's
 
 
-def _text(x: torch.SymInt) -> str:
+def _text(x: Any) -> str:
     """In the user's code below a mode that ``fixes_text``, the text of the number, which is then fixed."""
     fixes = getattr(_get_current_dispatch_mode(), "fixes_text", False)
     of_torch = fixes and sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
-    return repr(int(x)) if fixes and not of_torch else _own_text(x)
+    return repr(int(x) if type(x) is torch.SymInt else float(x)) if fixes and not of_torch else _own_text(x)
 
 
-torch.SymInt.__repr__ = _text  # type: ignore[method-assign]  # set once; it asks what runs on its own thread
+for _kind in (torch.SymInt, torch.SymFloat):  # set once; it asks what runs on its own thread
+    _kind.__repr__ = _text  # type: ignore[method-assign]
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

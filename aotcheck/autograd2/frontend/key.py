@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.frontend.bind import Bound, Itself, Spot
+from aotcheck.autograd2.frontend.bind import ARGUMENTS, Bound, Itself
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 from aotcheck.autograd2.ir.size import Dynamic, Of, Read
 
@@ -114,14 +114,12 @@ class Met:
     Attributes:
         tensors: those of each tensor in the last call, by the name of what it is, whatever kind the call was of.
         differed: which of them differed: what and which dimension.
-        plain: those of Python, by where each lies.
-        spots: where those lie that differed.
+        plain: those of Python, by where each lies; None of one that differed.
     """
 
     tensors: dict[Any, Any] = field(default_factory=dict)
     differed: dict[Any, set[tuple[Of, int]]] = field(default_factory=dict)
-    plain: dict[Spot, Any] = field(default_factory=dict)
-    spots: set[Spot] = field(default_factory=set)
+    plain: dict[Any, Any] = field(default_factory=dict)
 
     def dynamic(self, bound: Bound, key: Key, every: bool) -> Dynamic:
         """The numbers of a call that are to be symbols; it counts as met from now on.
@@ -129,12 +127,12 @@ class Met:
         Args:
             every: all sizes of tensors, but of parameters, are to be.
         """
-        lies, found = key[1][0], set()
-        seen: collections.Counter[str] = collections.Counter()
+        lies, found, first = key[1][0], set(), not (self.tensors or self.plain)
+        seen: collections.Counter[Any] = collections.Counter()
         for k, ((descriptor, t), now) in enumerate(zip(bound.tensors, lies, strict=True)):
             if now is None or isinstance(t, torch.nn.Parameter):
                 continue
-            name = str(descriptor)
+            name: Any = str(descriptor)
             seen[name] += 1
             differed = self._compared((name, seen[name]), now)
             found |= {Read(of, k, d) for of, d in differed if d < max(t.dim(), 1)}
@@ -143,8 +141,14 @@ class Met:
                 found |= {Read(Of.SIZE, k, d) for d in (range(t.dim()) if every else dynamic)}
                 found |= {Read(Of.STRIDE, k, d) for d in range(t.dim())} | {Read(Of.OFFSET, k), Read(Of.NBYTES, k)}
             found -= {Read(Of.SIZE, k, d) for d in static}
-        self.spots |= {spot for spot, n in bound.numbers.items() if self.plain.setdefault(spot, n) != n}
-        return frozenset(found | {Read(Of.PLAIN, k) for k, spot in enumerate(bound.numbers) if spot in self.spots})
+        for k, (spot, n) in enumerate(bound.numbers.items()):
+            name = spot if spot[0] == ARGUMENTS else (bound.titles[spot[0]], *spot[1:])
+            seen[name] += 1
+            known = n if first or k >= bound.around[3] else None  # state that an earlier call made differs each time
+            if self.plain.setdefault((name, seen[name]), known) != n:
+                self.plain[name, seen[name]] = None
+                found.add(Read(Of.PLAIN, k))
+        return frozenset(found)
 
     def _compared(self, name: Any, now: Any) -> set[tuple[Of, int]]:
         before = self.tensors.get(name, now)

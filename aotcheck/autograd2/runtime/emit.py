@@ -17,6 +17,7 @@ the write of ``a2`` and ``saved += (a2, )`` come before ``attach``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +101,8 @@ def emit(
     """
     s = Source()
     s.names |= vars(helpers) | {
-        "forward": forward, "attach": attach, "alone": alone, "no_grad": torch.no_grad, "build": build, "watch": watch,
+        "forward": forward, "attach": attach, "alone": alone, "no_grad": torch.no_grad, "build": build,
+        "watch": watch, "math": math,
         "enable_grad": torch.enable_grad, "set_grad": _torch.set_grad, "stand_in": stand_in,
         "empty": torch.empty, "inference": torch.inference_mode, "parameter": torch.nn.Parameter,
         "set_data": _torch.set_data, "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
@@ -119,7 +121,7 @@ def emit(
         s.add("try:")
         for name, computed in symbolic.derived.items():
             s.add(f"{name} = {computed}", 2)
-        s.add("except ArithmeticError as error:")
+        s.add("except (ArithmeticError, ValueError) as error:")
         s.add("raise GraphFailedError from error", 2)
     s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in (*symbolic.reads, *symbolic.derived))}}}")
     for m in effects.moved:

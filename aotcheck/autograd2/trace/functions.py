@@ -14,6 +14,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -42,6 +43,11 @@ _MORE = {1: (1, 8), 2: (8, 400), 3: (8, 400)}
 _NOT_AGAIN = (CONSTANT, torch.ops.aten.copy.default, torch.ops.aten.zero.default)  # autograd cannot derive the latter
 
 
+def _frames(input: Tensor, n_fft: int, hop_length: int | None, center: bool, **_: Any) -> int:
+    """Those of ``stft`` but one: their number is rounded, so that no factor tells it."""
+    return (input.shape[-1] + center * (n_fft // 2 * 2) - n_fft) // (hop_length or n_fft // 4)
+
+
 class _Run:
     """What a function calls: run 0 in the traced call, others where the symbols are larger that ``moving`` has."""
 
@@ -50,6 +56,8 @@ class _Run:
         self.numbers: dict[Any, int] = {}
         self.replicas: dict[Tensor, Replica] = {}
         args, kwargs = pytree.tree_map(self._fixed, given)
+        if func is torch.stft:
+            self._size(term(_frames(*given[0], **given[1])))
         with _torch.without_modes(), self.tracer.draws.stretch(), self.tracer:
             leaves, self.structure = pytree.tree_flatten(func(*args, **kwargs))
             self.tracer.graph.call(tuple, ([*self.tracer.values(leaves)],))
@@ -122,8 +130,7 @@ def _common(symbols: Symbols, runs: list[_Run]) -> list[tuple[Any, ...]]:
     Raises:
         ValueError: they differ.
     """
-    numbers = {tuple(run.numbers[x] for run in runs): x for x in runs[0].numbers}
-    known = {values: x for values, x in numbers.items() if values[0] != values[1]}
+    known = {tuple(run.numbers[x] for run in runs): x for x in runs[0].numbers}
     first: list[dict[Any, Any]] = [dict(zip(run.nodes, runs[0].nodes, strict=True)) for run in runs]
     calls = []
     for nodes in list(zip(*[run.nodes for run in runs], strict=True))[len(runs[0].replicas) :]:
@@ -138,7 +145,8 @@ def _agreed(symbols: Symbols, known: dict[tuple[int, ...], Any], values: tuple[A
     if values[0] not in _NOT_AGAIN and all(type(value) is type(values[0]) and value == values[0] for value in values):
         return values[0]
     for xs, x in known.items():
-        factor, rest = divmod(values[1] - values[0], xs[1] - xs[0])
+        apart = xs[1] - xs[0]
+        factor, rest = divmod(values[1] - values[0], apart) if apart else (1, 0)
         more = values[0] - factor * xs[0]
         if not rest and all(factor * n + more == value for n, value in zip(xs, values, strict=True)):
             return symbols.number(factor * x + more)
@@ -195,15 +203,20 @@ class WithoutLooking(torch.overrides.TorchFunctionMode):
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))
 
 
+_MATH = ("sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan")
+
+
 @contextlib.contextmanager
-def lengths(symbolic: bool) -> Iterator[None]:
-    """Inside, ``len`` of a replica may be a symbol: Python's own fixes it. One trace is made at a time."""
+def python_functions(symbolic: bool) -> Iterator[None]:
+    """Inside, lengths of replicas and ``math`` of symbols are symbols: Python's own fix them. One trace at a time."""
     if not symbolic:
         yield
         return
-    own = builtins.len
+    own, of_math = builtins.len, {name: getattr(math, name) for name in _MATH}
     vars(builtins)["len"] = lambda x, /: x.shape[0] if type(x) is Replica and x.dim() else own(x)
+    vars(math).update({name: functools.partial(_torch.applied, function) for name, function in of_math.items()})
     try:
         yield
     finally:
         vars(builtins)["len"] = own
+        vars(math).update(of_math)

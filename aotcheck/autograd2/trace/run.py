@@ -23,7 +23,7 @@ from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
 from aotcheck.autograd2.ir.size import is_static
-from aotcheck.autograd2.trace.functions import WithoutLooking, lengths
+from aotcheck.autograd2.trace.functions import WithoutLooking, python_functions
 from aotcheck.autograd2.trace.gate import Event, met, refuse
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Needs, Replica, make_replica
@@ -342,7 +342,7 @@ def trace(
     drawing = tracer.draws.stretch(bound.generators)
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
-            symbolic = lengths(tracer.symbols is not None)
+            symbolic = python_functions(tracer.symbols is not None)
             with _torch.compiling(), _torch.without_dynamo(), WithoutLooking(tracer), tracer, tracer.asking(), symbolic:
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 met()

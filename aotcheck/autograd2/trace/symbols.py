@@ -43,6 +43,9 @@ class Symbols:
     checks: list[str] = field(default_factory=list)
     asked: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        self.env.derive = self._derive
+
     def plain(self, numbers: Sequence[Any]) -> dict[int, Any]:
         """For Python numbers of a call, by position, what stands for them where that is a symbol."""
         made: dict[int, Any] = {}
@@ -110,7 +113,7 @@ class Symbols:
     def _new(self, value: Any, read: Read) -> Any:
         name = f"{read.of.name.lower()}{read.position}_{read.dim}"
         if read.of is Of.PLAIN:
-            symbol, made = _torch.new_number(self.env, value, name, self._derive)
+            symbol, made = _torch.new_number(self.env, value, name)
         else:
             symbol, made = _torch.new_symbol(self.env, value, name)
         self.reads[str(symbol)] = read
@@ -118,7 +121,7 @@ class Symbols:
 
     def _derive(self, source: str, operands: Sequence[Any], value: float) -> Any:
         """A float that is computed from others."""
-        symbol, made = _torch.new_number(self.env, value, f"float_{len(self.derived)}", self._derive)
+        symbol, made = _torch.new_number(self.env, value, f"float_{len(self.derived)}")
         self.derived[str(symbol)] = source.format(*[f"({text(x)})" for x in operands])
         return made.node
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+
 import pytest
 import torch
 from torch.utils import _pytree as pytree
@@ -59,6 +62,11 @@ NUMBERS = {
     "an int bounds a slice": (lambda x, n: (x[:, n : n + 2] * n, n + 1, -n, n / 2), lambda n: (torch.randn(3, 14), n)),
     "a float divides": (lambda x, t: x / t, lambda n: (torch.randn(3), 1.0 / n)),
     "arithmetic of floats": (_euler, lambda n: (torch.randn(3), 0.1 * n)),
+    "a correction of a bias": (lambda x, n: x * (math.sqrt(1 - 0.99**n) / (1 - 0.9**n)), lambda n: (torch.randn(3), n)),
+    "a float of a size": (
+        lambda x: (x[: math.floor(len(x) * 0.7)] / len(x) * 0.3, 0.7 / len(x)),
+        lambda n: (torch.randn(n),),
+    ),
     "in a tuple in a list": (lambda x, p: x * p[0][1], lambda n: (torch.randn(3), [(0, n / 7)])),
     "a size and an int": (lambda x, n: x[: n - 1] + x.shape[0], lambda n: (torch.randn(n), n)),
     "slices of a cache": (_append, lambda n: (torch.randn(2, 1, 4), *torch.randn(2, 2, 9, 4)[:, :, :n])),
@@ -75,7 +83,7 @@ NUMBERS = {
         _gradient(lambda x, h, *p: torch.gru(x, h[None], p, True, 1, 0.0, True, False, True)[0]),
         lambda n: (torch.randn(n, 5, 2, requires_grad=True), *_gru(n, 3)),
     ),
-    "stft": (lambda x: torch.stft(x, 4, return_complex=True), lambda n: (torch.randn(n, 16),)),
+    "stft": (lambda x: torch.stft(x, 4, return_complex=True), lambda n: (torch.randn(n, 16 + 3 * n),)),
     "a variance": (_gradient(torch.var), lambda n: (torch.randn(n, 3, requires_grad=True),)),
     "a Kronecker product": (torch.kron, lambda n: (torch.randn(n, 2), torch.randn(2, 3))),
     "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
@@ -117,6 +125,24 @@ def test_a_size_that_differed_is_a_symbol_in_calls_of_other_kinds():
 
     state = {}
     assert _compilations(lambda x: step(x, state), lambda n: (torch.randn(n),)) == 2
+
+
+def test_state_that_the_first_call_makes_is_a_symbol_at_once():
+    def step(x, state):
+        state["last"], state["step"] = {"shape": tuple(x.shape)}, state.get("step", 0) + 1
+        return x / (1 - 0.9 ** state["step"])
+
+    eager, ours = {}, {}
+    compiled = aot_function(functools.partial(step, state=ours))
+    for n in SIZES:
+        x = torch.randn(n)
+        assert torch.equal(compiled(x), step(x, eager))
+        assert ours == eager
+    assert len(compiled.aotcheck.specializations()) == 2
+
+
+def test_the_text_of_a_float_is_that_of_its_value():
+    assert _compilations(lambda x, t: (x * t, f"{t}", str([t])), lambda n: (torch.randn(3), 1 / n)) == len(SIZES)
 
 
 def test_a_guard_of_alternatives_leaves_the_others_as_they_are() -> None:
