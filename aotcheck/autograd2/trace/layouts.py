@@ -34,7 +34,10 @@ SIZED |= {aten._upsample_nearest_exact1d_backward.default, aten._upsample_neares
 _PADS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
 _SHUFFLES = ("channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "roll")
 _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "native_batch_norm")
-UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS)}
+_POINTWISE = ("softplus_backward", "log_sigmoid_forward", "_log_softmax_backward_data", "binary_cross_entropy_backward")
+_OTHERS = ("_standard_gamma", "floor_divide")
+UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE, *_OTHERS)}
+UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar}
 UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats}
 SUMMED = {getattr(aten, x).default for x in ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")}
 """Losses whose sum or mean lies in the memory of their summands."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from aotcheck.autograd2.api import aot_function
+from tests.unit.autograd2.agrees import agrees
 
 
 def test_a_generator_of_the_call_is_where_eager_leaves_it_also_after_going_back() -> None:
@@ -78,3 +79,14 @@ def test_an_op_that_reads_the_workspace_of_another_is_not_asked_for_its_layout()
         f(torch.ones(1, 4, 2).transpose(0, 1)).sum().backward()
         gradients.append(layer.weight_ih_l0.grad)
     assert torch.equal(*gradients)
+
+
+def test_pointwise_ops_lay_their_results_as_eager_does() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.copysign(x, y.mT).view(-1)
+
+    def step(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.linear(torch.nn.functional.softplus(x @ weight).mT, weight)
+
+    assert torch.equal(aot_function(function)(torch.ones(2, 3), -torch.ones(3, 2)), -torch.ones(6))
+    agrees(step, lambda: (torch.ones(2, 3, 3), torch.ones(3, 3, requires_grad=True)))
