@@ -100,8 +100,7 @@ def partition(
         written: inputs whose memory the call writes; what is saved of them is copied.
         keep: what may be saved, from which the rest is computed again; by default all that is computed forward.
         after: what stands for inputs as the call leaves them.
-        recorded: what the function computed itself. Of that, by default, no backward computes what has its own memory:
-            the caller may have written an input since.
+        recorded: what the function computed, of which backwards compute views only: the caller may write inputs.
     """
     results = _with_own_memory(graph, results)
     count = len(graph.nodes)

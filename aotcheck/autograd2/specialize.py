@@ -309,8 +309,7 @@ class _Seen:
     ) -> dict[Given | Made, frozenset[int] | None]:
         """What backwards need as it is after the call, or eager's do, and autograd itself does not watch.
 
-        Each with the nodes of eager's that saved it, or may; None of an input that the call wrote, whose new data are
-        needed, where these nodes are not known.
+        Each with the nodes of eager's that saved it, or may; None of a written input of which these are not known.
         """
         unseen = frozenset(n for n, node in enumerate(held) if not node.saved)
         new = None if any(map(_torch.is_custom, region.nodes)) else unseen

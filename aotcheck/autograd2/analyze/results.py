@@ -11,6 +11,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
+from aotcheck.autograd2.ir.meta import is_leaf as is_leaf_of
 from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, GraphResult, How, Made, MadeLeaf, Step
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -118,6 +119,9 @@ class Results:
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
+        told_later = any(_torch.requires_grad(s.source) and is_leaf_of(s.source) for s in chain[1:])
+        if told_later and needs and not lost and _requires_after(root, chain):
+            refuse(Event.LEAF, "a view of a view that was made before its base required grad")
         if lost and (not _is_early(t, chain) or (_is_custom(t, chain) and not _is_custom(root, ()))):
             refuse(Event.NO_GRAD_VIEW)
         if is_leaf or state_of(t).is_parameter:

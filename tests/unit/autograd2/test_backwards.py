@@ -226,9 +226,16 @@ def _unrecorded_view(x: Tensor) -> Any:
     return leaf * x, part
 
 
-@pytest.mark.parametrize("function", [_inside_inference, _unrecorded_view])
+def _told_after_a_view(x: Tensor) -> Any:
+    base = x.detach()
+    view = base.t()
+    base.requires_grad_()
+    return view.t(), base
+
+
+@pytest.mark.parametrize("function", [_inside_inference, _unrecorded_view, _told_after_a_view])
 def test_what_is_refused_of_leaves_and_inference_mode(function: Callable[..., Any]) -> None:
-    with pytest.raises(UnsupportedError, match=r"inference mode|history not of a view"):
+    with pytest.raises(UnsupportedError, match=r"inference mode|history not of a view|requires_grad changed"):
         aot_function(function)(torch.ones((), requires_grad=True))
 
 
