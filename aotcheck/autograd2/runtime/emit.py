@@ -51,6 +51,7 @@ from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime import source as helpers
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, alone, attach, stand_in, watch
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, make, numbers, under
+from aotcheck.autograd2.trace.gate import Event, refuse
 
 NOTHING: Mapping[int, int] = {}
 Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
@@ -224,6 +225,8 @@ class _Order:
     """Inputs whose whole storage the graph takes."""
     done: set[Any] = field(default_factory=set, init=False)
     attached: set[Component] = field(default_factory=set, init=False)
+    pending: set[int] = field(default_factory=set, init=False)
+    """Tensors whose bases are being emitted."""
     entries: dict[int, str] = field(default_factory=dict, init=False)
     """What stands for inputs as they were before they were written."""
 
@@ -332,6 +335,8 @@ class _Order:
             case After(k):
                 self.write_all(k)
             case Made(k):
+                if k in self.pending:
+                    refuse(Event.HISTORY, "a view of an argument that is written by way of this view")
                 self.make(k)
                 match self.signature.made[k]:
                     case Alias(base=Fresh(j), early=True):
@@ -429,6 +434,7 @@ class _Order:
         if ("made", k) in self.done:
             return
         self.done.add(("made", k))
+        self.pending.add(k)
         how = self.signature.made[k]
         match alias := alias_of(how) or how:
             case Alias(base=Made() as base):
@@ -440,6 +446,7 @@ class _Order:
         if isinstance(alias, Alias) and alias.to:
             self.make(alias.to.index)
             self.leave(alias.base)
+        self.pending.remove(k)
         make(self.s, how, k, self.modes)
 
 

@@ -167,6 +167,8 @@ def flat_of_root(graph: Graph, state: StorageState, root: View) -> tuple[View, N
         value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
         if not same(lies.numel, g.numel):
             refuse(Event.UNKNOWN_STORAGE, "memory behind what an op gave")
+    elif not same(g.offset, 0):
+        refuse(Event.UNKNOWN_STORAGE, "memory before what an op gave")
     else:
         zeros = graph.like(value, aten.zeros.default, [*lies.shape], dtype=g.dtype, device=state.device)
         value = graph.like(value, aten.as_strided_scatter.default, zeros, value, [*g.shape], [*g.stride], g.offset)

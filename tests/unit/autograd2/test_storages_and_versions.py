@@ -616,3 +616,20 @@ def test_a_part_of_an_unsafe_split_that_is_written_does_not_stand_for_the_whole(
         return part.zero_(), whole
 
     agrees(function, lambda: (torch.ones(2, 2),))
+
+
+def test_memory_beside_what_an_op_gave_is_refused_and_a_write_that_builds_on_a_view_of_what_it_writes() -> None:
+    def beside(x: Any) -> Any:
+        return torch.as_strided_scatter(x.chunk(2)[1], torch.ones(2), (2,), (1,)).as_strided((1,), (0,), 1)
+
+    def built(x: Any, y: Any) -> Any:
+        view = x[0]
+        y[0] = view
+        return view
+
+    with pytest.raises(UnsupportedError, match="memory before what an op gave"):
+        aot_function(beside)(torch.arange(4.0).view(2, 2))
+    memory = torch.zeros(1).untyped_storage()
+    x, y = (torch.empty(0).set_(memory, 0, (1,)) for _ in range(2))
+    with pytest.raises(UnsupportedError, match="written by way of this view"):
+        aot_function(built)(x.requires_grad_(), y)
