@@ -208,6 +208,10 @@ def gather(graph: Graph, flat: Geometry, value: Node, g: Geometry) -> Node:
 def scatter(graph: Graph, flat: Geometry, old: Node, g: Geometry, value: Node) -> Node:
     """The flat value ``old`` with ``value`` written at ``g``."""
     value = without_bits(graph, g, value)
+    for d in reversed(range(len(g.shape))):
+        if g.stride[d] == 0 and g.shape[d] != 1:  # all of these elements are one
+            value = graph.like(value, aten.clone.default, graph.view(aten.select.int, value, d, 0))
+            g = g._replace(shape=g.shape[:d] + g.shape[d + 1 :], stride=g.stride[:d] + g.stride[d + 1 :])
     if not _is_all(flat, g):
         if flat.dtype != g.dtype:
             old = graph.like(old, aten.clone.default, graph.view(aten.view.dtype, old, g.dtype))

@@ -98,7 +98,8 @@ def _check_overlap(func: Any, info: OpInfo, target: Tensor, args: Sequence[Any],
         within = any(s == 0 and n != 1 for n, s in zip(lies.shape, lies.stride, strict=True))
         if within and func not in _NOT_ASKED:
             raise RuntimeError(_SHARE.format("more than one element of the written-to tensor refers"))
-        refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
+        if func not in _WHOLE or func is aten.copy_.default:  # what one element gets depends on the order of writes
+            refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
     pointwise = torch.Tag.pointwise in info.functional.tags or func is aten.copy_.default
     for x in others:
         g = geometry_of(x)
@@ -151,9 +152,6 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     lists = [a if type(a) in (list, tuple) else [a] * len(targets) for a in args[1:]]
     others = [x for a in lists for x, t in zip(a, targets, strict=True) if type(x) is Replica and x is not t]
     read = [x for x in dict.fromkeys(others) if _torch.address_of(x) in addresses]
-    recorded = torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others))
-    if recorded and (read or len(addresses) < len(targets)):
-        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory and require grad")
     if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
         if len(targets) < 2 or state_of(targets[0]).device.type != "cpu":
             refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")

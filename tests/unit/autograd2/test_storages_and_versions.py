@@ -292,9 +292,34 @@ def test_a_backward_reads_an_argument_as_the_caller_leaves_it() -> None:
     assert x.grad is not None and x.grad.tolist() == [7, 7]
 
 
+@pytest.mark.parametrize("leaf", [False, True])
 @pytest.mark.parametrize("ends", [(0, 4), (2, 6), (4, 8)])
-def test_tensors_of_a_list_that_lie_on_one_storage_are_written_as_in_eager(ends: tuple[int, int]) -> None:
-    agrees(lambda x: torch._foreach_mul_([x[:4], x[slice(*ends)], x[8:]], 2.0), lambda: (torch.arange(12.0),))
+def test_tensors_of_a_list_that_lie_on_one_storage_are_written_as_in_eager(ends: tuple[int, int], leaf: bool) -> None:
+    def function(leaf: Any) -> Any:
+        x = leaf * 1 if leaf.requires_grad else leaf
+        torch._foreach_abs_([x[:4], x[slice(*ends)], x[8:], x[2:6]])
+        torch._foreach_mul_([x[:4], x[slice(*ends)], x[8:]], 2.0)
+        return x * x
+
+    agrees(function, lambda: ((torch.arange(12.0) - 6).requires_grad_(leaf),))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x[:, 1:3].expand(3, 2).fill_(2.0),
+        lambda x: x.expand(3, 4).zero_(),
+        lambda x: x[0].unfold(0, 3, 1)[1:].fill_(torch.tensor(3.0)),
+    ],
+)
+def test_one_value_is_written_where_elements_share_memory(write: Any) -> None:
+    def function(x: Any) -> Any:
+        y = x + 1
+        return write(x), write(y), y * x
+
+    agrees(function, lambda: (torch.randn(1, 4),))
+    agrees(lambda x: write(x.detach()), lambda: (torch.randn(1, 4, requires_grad=True) * 1,))
+    agrees(lambda x: x.fill_(2.0), lambda: (torch.randn(1, 4).expand(3, 4),))
 
 
 @pytest.mark.parametrize("write", [lambda x: x[1:].add_(x[:-1]), lambda x: x.expand(3, 4).add_(1)])
