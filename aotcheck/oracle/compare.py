@@ -16,6 +16,7 @@ from aotcheck.program.running import harness
 HARD, SOFT = Severity.HARD, Severity.SOFT
 
 FREED_TWICE = "backward through the graph a second time"
+SAVED_WRITTEN = "modified by an inplace operation"
 STRICT = Backend("any", identity)
 """A backend that promises everything."""
 
@@ -31,6 +32,8 @@ class Pair:
         reference: eager's of the program widened to float64; None for exact programs.
         exact: whether values must be equal.
         backend: the compiled path's backend, which says what it does not promise.
+        kept: eager's where autograd keeps copies of what it saves, so that no later write is an error; None if nobody
+            asked, or if that run did not make this step.
         tolerance: how far values may differ in programs that are not exact.
     """
 
@@ -40,6 +43,7 @@ class Pair:
     reference: Observation | None = None
     exact: bool = True
     backend: Backend = STRICT
+    kept: Observation | None = None
     tolerance: Tolerance = FUZZED
 
     def place(self, role: Role, name: str = "", relation: str = "") -> Place:
@@ -56,7 +60,9 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
     """Either both raise the same type or neither raises.
 
     If a probe raises in eager and not on the compiled path, the difference is soft: the path is more permissive. So it
-    is for a backward after one for some inputs: what eager has freed by then is no promise.
+    is for a backward after one for some inputs: what eager has freed by then is no promise. And so it is where eager
+    finds that the caller wrote a tensor it saved, if the path shows what eager shows that saves copies: then it does
+    not need what was written.
     """
     eager, compiled = pair.eager.raised, pair.compiled.raised
     if (eager and eager.type) == (compiled and compiled.type):
@@ -68,10 +74,17 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
         if pair.eager.phase is Phase.PROBE:
             yield Difference(OracleKind.PERMISSIVE, SOFT, place, *described, f"eager {eager.type}")
         else:
-            severity = SOFT if pair.eager.partly and FREED_TWICE in eager.message else HARD
+            unneeded = pair.kept is not None and SAVED_WRITTEN in eager.message and _agrees(pair, pair.kept)
+            severity = SOFT if unneeded or (pair.eager.partly and FREED_TWICE in eager.message) else HARD
             yield Difference(OracleKind.EXCEPTION, severity, place, *described, f"missing {eager.key}")
     else:
         yield Difference(OracleKind.EXCEPTION, HARD, place, *described, compiled.key)
+
+
+def _agrees(pair: Pair, eager: Observation) -> bool:
+    """Whether the compiled path's step is right by another observation of eager's."""
+    alone = replace(pair, eager=eager, kept=None, fills=(), reference=None)
+    return all(difference.severity is SOFT for difference in compare(alone))
 
 
 def global_states(pair: Pair) -> Iterator[Difference]:

@@ -1,11 +1,12 @@
 """Eager's run of a program, with everything that is needed to judge a backend's run by it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
 from aotcheck.backends import Backend
-from aotcheck.oracle.compare import STRICT, Pair, compare
+from aotcheck.oracle.compare import SAVED_WRITTEN, STRICT, Pair, compare
 from aotcheck.oracle.execute import Observation, identity, observe
 from aotcheck.oracle.kinds import OracleKind, Phase, Severity
 from aotcheck.oracle.undefined import (
@@ -22,7 +23,7 @@ from aotcheck.oracle.undefined import (
     undefined_memory,
 )
 from aotcheck.oracle.widen import widened
-from aotcheck.program import Program, exact, flat_calls
+from aotcheck.program import Probe, Program, exact, flat_calls
 from aotcheck.program.running.interpret import dtype_of
 
 _SMALL = 8  # memory that is back may hold any number of the inputs; those of large ones are too many to try
@@ -42,11 +43,26 @@ class Reference:
         self.exact = exact(program)
         self.eager = eagerly(program, device, calls)
         self.fills: list[Sequence[Observation]] = []
+        self._kept: ByStep = {}
         self._by_fill: list[ByStep] = []  # under a mode a step may not raise
         # The same program in float64, where the program is inexact and means the same there. Made at once: it draws
         # random numbers, which must not happen in the middle of another run.
         wide = None if self.exact else widened(program)
         self._wide = _by_step(eagerly(wide, device, calls)) if wide is not None else {}
+
+    def keep(self) -> bool:
+        """Run eager with copies of what autograd saves.
+
+        False if eager never found that a saved tensor was written, or finds that without the caller's writes too.
+        """
+        calls = self.program.calls
+        unprobed = [replace(c, steps=tuple(s for s in c.steps if not isinstance(s, Probe))) for c in calls]
+        by_itself = replace(self.program, calls=tuple(unprobed))
+        if not _finds_a_write(self.eager) or _finds_a_write(eagerly(by_itself, self.device, self.calls)):
+            return False
+        with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
+            self._kept = _by_step(eagerly(self.program, self.device, self.calls))
+        return True
 
     def fill(self) -> bool:
         """Fill undefined memory to see which values depend on it. False if there is no such memory."""
@@ -85,6 +101,7 @@ class Reference:
             self._wide.get(step),
             self.exact,
             backend,
+            self._kept.get(step),
         )
 
     @property
@@ -96,6 +113,11 @@ class Reference:
         """True if another run of eager gives the same observations."""
         again = eagerly(self.program, self.device, self.calls)
         return _same(self.eager[: len(again)], again, undefined=bool(self.fills))
+
+
+def _finds_a_write(steps: Sequence[Observation]) -> bool:
+    """Whether a backward raised as what it needs was written."""
+    return any(o.raised is not None and SAVED_WRITTEN in o.raised.message for o in steps)
 
 
 def _by_step(steps: Sequence[Observation]) -> ByStep:

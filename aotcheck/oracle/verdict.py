@@ -109,6 +109,8 @@ class _Check:
         hard, refused, poison = self._judge(reference, before_state)
         if hard and not poison and not reference.fills and reference.fill():
             hard, refused, poison = self._judge(reference, before_state)
+        if not poison and any(d.oracle is OracleKind.EXCEPTION for d in hard) and reference.keep():
+            hard, refused, poison = self._judge(reference, before_state)
         if not poison and reference.fills and any(d.oracle is OracleKind.VALUES for d in hard):
             reference.look_closer()
             hard, refused, poison = self._judge(reference, before_state)

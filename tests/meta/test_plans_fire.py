@@ -43,6 +43,7 @@ from tests.meta.planted_plans import (
     hooks_its_output,
     ignores_inference,
     keeps_a_copy,
+    keeps_memory,
     keeps_the_last,
     sees_saved_tensors,
     uses_all,
@@ -130,7 +131,7 @@ PLANS = (
     Plan("second backward does not raise", keeps_a_copy, with_steps(SQUARE, ALL, ALL), K.EXCEPTION, "backward"),
     Plan(
         "a write is not noticed",
-        keeps_a_copy,
+        keeps_memory,
         with_steps(SQUARE, Probe(Site.INPUT, 0, 3), ALL),
         K.EXCEPTION,
         "backward",
@@ -367,6 +368,13 @@ def gets_further(fn: Any) -> Any:
         return planted.Identity.apply(fn(x), change)
 
     return compiled
+
+
+def test_a_write_that_a_backward_does_not_see_need_not_be_its_error() -> None:
+    written = with_steps(SQUARE, Probe(Site.INPUT, 0, 3), ALL)
+    verdict = check(written, Backend("planted", keeps_a_copy), CPU)
+    assert verdict.outcome is Outcome.AGREES
+    assert [str(d.oracle.value) for d in verdict.soft] == ["exception"]
 
 
 def test_what_a_backward_had_accumulated_when_it_raised_is_nobodys_promise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,8 +302,10 @@ class _Order:
         """What stands for inputs before a write: eager's backward comes by what wrote them first."""
         waiting = [a.component for a in self.attachments if a.component not in self.attached]
         for k in w.beside:
-            if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
-                self.entries[k], meta = f"e{k}", self.signature.inputs[k].meta
+            meta, recorded = self.signature.inputs[k].meta, w.kind is Mutation.DIFFERENTIABLE
+            leads = k not in self.entries and (recorded or (meta.requires_grad and not meta.is_leaf))
+            if leads and any(Given(k) in component.inputs for component in waiting):
+                self.entries[k] = f"e{k}"
                 runner, given = self.s.bind("identity", IDENTITY), self._stand_in(meta.geometry, meta.device)
                 mode = under((True, False), self.modes)
                 self.s.add(f"{mode}e{k}, = attach({runner}, ({given}, ), (), (a{k}, ), sizes)")
@@ -396,6 +398,8 @@ class _Order:
             return
         self.done.add(w)
         self.attach_result(w.result)
+        if w.kind is Mutation.UNDER_NO_GRAD:
+            self.enter(w)
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:

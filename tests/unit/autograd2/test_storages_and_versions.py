@@ -327,6 +327,31 @@ def test_operands_that_overlap_are_eagers_error(write: Any) -> None:
     agrees(write, lambda: (torch.arange(4.0),))
 
 
+@pytest.mark.parametrize("op", [torch.ge, torch.mul, torch.add])
+def test_results_of_expanded_operands_lie_as_in_eager(op: Any) -> None:
+    def inputs() -> Any:
+        s = torch.arange(4.0)
+        return s.as_strided((2, 2, 1, 2), (0, 2, 2, 1)), s.as_strided((2, 1, 1, 2), (1, 2, 2, 0))
+
+    agrees(op, inputs)
+
+
+@pytest.mark.parametrize("view", [lambda x: _Viewed.apply(x), lambda x: x.expand(2, 3).unbind()[0]])
+def test_a_view_whose_history_eager_does_not_tell_after_a_write_is_used_before_it(view: Any) -> None:
+    def function(x: Any) -> Any:
+        before = x.clone()
+        with torch.no_grad():
+            x.zero_()
+        return before
+
+    def gradient(f: Any) -> Any:
+        leaf = torch.ones(3, requires_grad=True)
+        f(view(leaf)).mul(torch.arange(3.0)).sum().backward()
+        return leaf.grad
+
+    assert gradient(aot_function(function)).tolist() == gradient(function).tolist() == [0, 1, 2]
+
+
 def test_requires_grad_of_a_tensor_that_is_no_leaf_cannot_be_assigned() -> None:
     agrees(lambda x: setattr(x, "requires_grad", True), lambda: (torch.arange(3.0, requires_grad=True) * 2,))
 
