@@ -115,8 +115,6 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
     whole = state.flat is not None or len(roots) > 1
     root = None if whole else table.view_at(state, table.spelled(first.geometry))
     if not (state.version if root is None else root.version) and not (state.touched and (recorded or seen)):
-        if recorded:
-            refuse(Event.HISTORY, f"{traced.inputs[recorded[0]].input.descriptor} is reshaped in place")
         return
     if len(recorded) > 1:
         refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
@@ -159,10 +157,14 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         late = state_of(t).born is not None and _is_late(i, Given(k), other_storage, results.made)
         if i.node is None and has_new_history(i):
             of = traced.input_of(_torch.base_of(t))
-            if state_of(t).set or state_of(t).born or of is None or not has_new_history(traced.inputs[of]):
+            if state_of(t).set or state_of(t).born or of is None:
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
         moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
         written = i.state.version or i.state.touched
+        stays = not (other_storage or written or state_of(t).set or meta.is_leaf) and geometry[3:] == i.geometry[3:]
+        if stays and i.node is not None and has_new_history(i):
+            found.append(MetadataMutation(k, reshaped=geometry))
+            continue
         if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         resized = now.resized or traced.tracer.table.is_resized(now) or (moves and beyond)
@@ -178,10 +180,9 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
         by_base = i.node is None and not state_of(t).told  # views require grad as their base does
         if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):
-            detached = not needs and not meta.is_leaf
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")
-            found.append(MetadataMutation(k, requires_grad=needs, detached=detached))
+            found.append(MetadataMutation(k, requires_grad=needs))
         elif meta.requires_grad and needs and not meta.is_leaf and (state_of(t).detached or is_leaf(t)):
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
     return tuple(found)

@@ -244,8 +244,8 @@ class MetadataMutation:
         late: whether it moves after what is computed of it gets its history.
         resets: whether autograd forgets where its gradients arrive, as it does after ``set_``.
         requires_grad: what it is now, or None if as before.
-        detached: whether it lost its history.
         nbytes: the new size of its storage, or None.
+        reshaped: how it lies now, if it was reshaped and has a history of that.
     """
 
     input: int
@@ -254,15 +254,15 @@ class MetadataMutation:
     late: bool = False
     resets: bool = False
     requires_grad: bool | None = None
-    detached: bool = False
     nbytes: int | None = None
+    reshaped: Geometry | None = None
 
     def __str__(self) -> str:
         said = [f"moved: a{self.input}"]
         said += [] if self.nbytes is None else [f"its storage has {self.nbytes} bytes"]
         said += [] if self.to is None else [f"lies where {self.to} does"]
+        said += [] if self.reshaped is None else [f"is reshaped to {self.reshaped}"]
         said += [] if self.requires_grad is None else [f"requires_grad is {self.requires_grad}"]
-        said += ["its history is gone"] if self.detached else []
         return ", ".join(said)
 
 

@@ -235,7 +235,7 @@ class _Order:
         effects = self.signature.effects
         self.early()
         for m in effects.moved:  # versions are counted before tensors are saved with theirs
-            if (m.to or m.counts) and not m.late:
+            if (m.to or m.counts or m.reshaped) and not m.late:
                 self.storages()
                 self.write_all(m.input)
                 if m not in self.done:
@@ -287,7 +287,7 @@ class _Order:
         ends = [self.entries.get(e.input, f"{e}") if isinstance(e, Given) else f"{e}" for e in component.inputs]
         for w in self.signature.effects.written:
             if w.result in component.results and w.kind is Mutation.DIFFERENTIABLE:
-                self.enter(w)
+                self.enter(w.beside)
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
         mode, runner = under((True, False), self.modes), self.s.bind("runner", attachment.runner)
         dirty = f", ({''.join(f'r{k}, ' for k in attachment.dirty)})" if attachment.dirty else ""
@@ -298,11 +298,11 @@ class _Order:
         if attachment.watched:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
 
-    def enter(self, w: Written) -> None:
+    def enter(self, inputs: Sequence[int], recorded: bool = True) -> None:
         """What stands for inputs before a write: eager's backward comes by what wrote them first."""
         waiting = [a.component for a in self.attachments if a.component not in self.attached]
-        for k in w.beside:
-            meta, recorded = self.signature.inputs[k].meta, w.kind is Mutation.DIFFERENTIABLE
+        for k in inputs:
+            meta = self.signature.inputs[k].meta
             leads = k not in self.entries and (recorded or (meta.requires_grad and not meta.is_leaf))
             if leads and any(Given(k) in component.inputs for component in waiting):
                 self.entries[k] = f"e{k}"
@@ -399,7 +399,7 @@ class _Order:
         self.done.add(w)
         self.attach_result(w.result)
         if w.kind is Mutation.UNDER_NO_GRAD:
-            self.enter(w)
+            self.enter(w.beside, recorded=False)
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
@@ -419,9 +419,15 @@ class _Order:
             self.leave(Given(m.input))
             lines.append(f"set_data({name}, {m.to})")
             lines += [f"with no_grad(): {name}.set_({name})"] if m.resets else []  # forgets, whatever the dtypes
+        if (g := m.reshaped) is not None:
+            self.enter((m.input,))
+            self.leave(Given(m.input))
+            mode = under((True, self.modes.inference), self.modes)
+            lines.append(f"{mode}{name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})")
         lines += [f"increment_version(({name}, ))"] if m.counts and not m.resets else []
         if m.requires_grad is False:
-            lines.append(f"{name}.detach_()" if m.detached else f"{name}.requires_grad_(False)")
+            leaf = self.signature.inputs[m.input].meta.is_leaf
+            lines.append(f"{name}.requires_grad_(False)" if leaf else f"{name}.detach_()")
         for line in lines:
             self.s.add(_in_place(line, self.signature, m.input, self.modes))
 

@@ -51,9 +51,21 @@ def test_a_detached_alias_without_memory_is_an_inference_tensor_as_its_source_is
         agrees(lambda x: (y := x.detach(), y.untyped_storage().resize_(0))[0], lambda: (torch.ones(3),))
 
 
-def test_a_reshape_in_place_that_keeps_the_shape_but_not_the_history_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="history not of a view"):
-        aot_function(lambda x: x.swapaxes_(0, 0))(torch.ones(2, requires_grad=True) * 2)
+@pytest.mark.parametrize(
+    "reshape", [lambda x: x.swapaxes_(0, 0), lambda x: x.t_(), lambda x: x.as_strided_((3, 2), (1, 1), 1)]
+)
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_argument_with_a_history_is_reshaped_in_place(reshape: Any, beside: bool) -> None:
+    def function(x: Any, *views: Any) -> Any:
+        before = x + 1
+        reshape(x)
+        return before, x * x, x[0], *[v * v for v in views]
+
+    def inputs() -> Any:
+        x = torch.arange(12.0, requires_grad=True).view(3, 4) * 2
+        return (x, x[1]) if beside else (x,)
+
+    agrees(function, inputs)
 
 
 def test_a_write_that_the_counter_of_what_is_saved_does_not_tell_is_no_error() -> None:
