@@ -192,7 +192,7 @@ class Replica(Tensor):
             refuse(Event.LEAF)
         base = _torch.base_of(self)
         if _torch.requires_grad(self) and (state.was_a_view or base is not None):
-            here = not state.is_input and _torch.creation_meta(self) == _torch.CreationMeta.DEFAULT
+            here = _torch.creation_meta(self) == _torch.CreationMeta.DEFAULT and not (state.told or state.set)
             if requires_grad and here and base is not None and base.dtype == self.dtype:  # parts of complex ones forget
                 return self  # it was made under grad, of what requires it: it is no leaf
             refuse(Event.LEAF, "a view requires grad already")

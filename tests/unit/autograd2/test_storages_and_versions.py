@@ -68,6 +68,26 @@ def test_an_argument_with_a_history_is_reshaped_in_place(reshape: Any, beside: b
     agrees(function, inputs)
 
 
+@pytest.mark.parametrize("write", [lambda x: x, lambda x: x.mul_(2), lambda x: x.data.zero_()])
+def test_a_view_that_requires_grad_is_told_to_once_more(write: Any) -> None:
+    def function(x: Any, view: Any) -> Any:
+        write(view.requires_grad_())
+        return view * view, x * 2
+
+    agrees(function, lambda: ((x := torch.arange(4.0, requires_grad=True) * 2), x[1:]))
+
+
+@pytest.mark.parametrize("write", [lambda x, v: x.zero_(), lambda x, v: v.zero_()])
+def test_views_of_what_is_written_under_no_grad_lead_to_their_base(write: Any) -> None:
+    def function(x: Any, view: Any) -> Any:
+        before = x.sin() + 1
+        with torch.no_grad():
+            write(x, view)
+        return before.sum().detach(), x * 2, view * 3, view.view_as(view)
+
+    agrees(function, lambda: ((x := torch.arange(4.0, requires_grad=True) * 2), x[1:]))
+
+
 def test_a_write_that_the_counter_of_what_is_saved_does_not_tell_is_no_error() -> None:
     x = torch.ones(2, 4, requires_grad=True)
     other = torch.empty(0, dtype=torch.int32).set_(x.untyped_storage(), 0, (2,), (1,))
