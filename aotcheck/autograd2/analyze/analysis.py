@@ -161,9 +161,9 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
         moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
         written = i.state.version or i.state.touched
-        stays = not (other_storage or written or state_of(t).set or meta.is_leaf) and geometry[3:] == i.geometry[3:]
-        if stays and i.node is not None and has_new_history(i):
-            found.append(MetadataMutation(k, reshaped=geometry))
+        reshapes = () if other_storage or written or state_of(t).set or meta.is_leaf else state_of(t).reshapes
+        if reshapes and i.node is not None and has_new_history(i):
+            found.append(MetadataMutation(k, reshapes=reshapes))
             continue
         if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
             refuse(Event.STORAGE, f"{i.input.descriptor}")

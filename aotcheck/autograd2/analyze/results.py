@@ -146,6 +146,8 @@ class Results:
             return Alias(self._made(last[0].source), _steps(last))  # a view between may be used besides
         for k in range(len(chain) - 1, 0, -1) if needs and not _is_early(t, chain) else ():
             if _is_early(chain[k].source, chain[:k]):  # its history does not come by the root
+                if _is_custom(t, chain):
+                    refuse(Event.NO_GRAD_VIEW, "a custom Function gives a view from before its base was written")
                 return Alias(self._made(chain[k].source), _steps(chain[k:]))
         made = self._plain(t, needs, chain, place_of(t))
         if isinstance(made, Alias) and made.geometry is not None and _torch.requires_grad(t):

@@ -233,7 +233,7 @@ class Written:
         return f"written: {whole}a{self.input} = r{self.result}, {self.kind.value}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MetadataMutation:
     """What else changed of an input.
 
@@ -245,7 +245,7 @@ class MetadataMutation:
         resets: whether autograd forgets where its gradients arrive, as it does after ``set_``.
         requires_grad: what it is now, or None if as before.
         nbytes: the new size of its storage, or None.
-        reshaped: how it lies now, if it was reshaped and has a history of that.
+        reshapes: the ops that reshaped it in place, if it has a history of them.
     """
 
     input: int
@@ -255,13 +255,13 @@ class MetadataMutation:
     resets: bool = False
     requires_grad: bool | None = None
     nbytes: int | None = None
-    reshaped: Geometry | None = None
+    reshapes: tuple[Step, ...] = ()
 
     def __str__(self) -> str:
         said = [f"moved: a{self.input}"]
         said += [] if self.nbytes is None else [f"its storage has {self.nbytes} bytes"]
         said += [] if self.to is None else [f"lies where {self.to} does"]
-        said += [] if self.reshaped is None else [f"is reshaped to {self.reshaped}"]
+        said += map(str, self.reshapes)
         said += [] if self.requires_grad is None else [f"requires_grad is {self.requires_grad}"]
         return ", ".join(said)
 

@@ -50,7 +50,7 @@ from aotcheck.autograd2.joint.joint import InputAfter
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime import source as helpers
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, alone, attach, stand_in, watch
-from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, make, numbers, under
+from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, line_of, make, numbers, under
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 NOTHING: Mapping[int, int] = {}
@@ -235,7 +235,7 @@ class _Order:
         effects = self.signature.effects
         self.early()
         for m in effects.moved:  # versions are counted before tensors are saved with theirs
-            if (m.to or m.counts or m.reshaped) and not m.late:
+            if (m.to or m.counts or m.reshapes) and not m.late:
                 self.storages()
                 self.write_all(m.input)
                 if m not in self.done:
@@ -419,11 +419,10 @@ class _Order:
             self.leave(Given(m.input))
             lines.append(f"set_data({name}, {m.to})")
             lines += [f"with no_grad(): {name}.set_({name})"] if m.resets else []  # forgets, whatever the dtypes
-        if (g := m.reshaped) is not None:
+        if m.reshapes:
             self.enter((m.input,))
             self.leave(Given(m.input))
-            mode = under((True, self.modes.inference), self.modes)
-            lines.append(f"{mode}{name}.as_strided_({numbers(g.shape)}, {numbers(g.stride)}, {text(g.offset)})")
+            lines += [line_of(self.s, step, name, self.modes) for step in m.reshapes]
         lines += [f"increment_version(({name}, ))"] if m.counts and not m.resets else []
         if m.requires_grad is False:
             leaf = self.signature.inputs[m.input].meta.is_leaf

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.signature import Alias, Given, How, MadeLeaf
+from aotcheck.autograd2.ir.signature import Alias, Given, How, MadeLeaf, Step
 from aotcheck.autograd2.ir.size import symbols_in, text
 from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -222,6 +222,14 @@ def under(wanted: tuple[bool, bool], now: Modes) -> str:
     return f"with {grad}: " if wanted[0] is not now.grad else ""
 
 
+def line_of(s: Source, step: Step, name: str, modes: Modes, assigned: str = "") -> str:
+    """The line that calls the op of a step."""
+    kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
+    rest = "".join(f", {argument(s, a)}" for a in step.args)
+    mode = under((step.grad, step.inference), modes)
+    return f"{mode}{assigned}{s.bind('op', step.op)}({name}{rest}{kwargs})"
+
+
 def make(s: Source, how: How, k: int, modes: Modes) -> None:
     """Let ``m<k>`` be the tensor."""
     if isinstance(how, MadeLeaf):
@@ -237,13 +245,10 @@ def make(s: Source, how: How, k: int, modes: Modes) -> None:
     else:
         name = str(how.base)
         for step in how.steps:
-            kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
-            rest = "".join(f", {argument(s, a)}" for a in step.args)
             several = "" if step.index is None else f"several{len(s.calls)}"
             called = next((x for of, call, x in s.calls if of == name and call is step.kwargs), "")
             if not called:
-                mode = under((step.grad, step.inference), modes)
-                s.add(f"{mode}{several or f'm{k}'} = {s.bind('op', step.op)}({name}{rest}{kwargs})")
+                s.add(line_of(s, step, name, modes, f"{several or f'm{k}'} = "))
             if several:
                 s.calls.append((name, step.kwargs, called or several))
                 s.add(f"m{k} = {called or several}[{step.index}]")

@@ -178,7 +178,7 @@ class Recorder:
             self.needs = self.needs.also(bases=_torch.requires_grad(source))
         state = parent.state
         many = not isinstance(out, Tensor)
-        rest, known = tuple(map(_terms, args[1:])), {k: _terms(v) for k, v in kwargs.items()}
+        rest, known = tuple(map(terms, args[1:])), {k: terms(v) for k, v in kwargs.items()}
         modes = torch.is_grad_enabled(), inference
         made = [o if type(o) is Replica else make_replica(o, state.device, self) for o in (out if many else (out,))]
         parts = tuple(geometry_of(r) for r in made)
@@ -282,7 +282,7 @@ class Recorder:
             return {k: self.value_of(x) for k, x in a.items()}
         if type(a) is torch.Generator:
             return self.draws.of(a, _torch.META).constant()
-        return _terms(a)
+        return terms(a)
 
     def values(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Positional arguments as the graph names them."""
@@ -393,8 +393,8 @@ def _is_strided(t: Tensor) -> bool:
     return t.layout is torch.strided
 
 
-def _terms(a: Any) -> Any:
+def terms(a: Any) -> Any:
     """SymInts as terms, in lists too; anything else as it is."""
     if type(a) in (list, tuple):
-        return type(a)([_terms(x) for x in a])
+        return type(a)([terms(x) for x in a])
     return term(a) if type(a) in SYMBOLIC else a

@@ -113,6 +113,7 @@ class TensorState:
         is_input: whether it stands for an input.
         was_a_view: whether the real tensor is a view, and this replica is not.
         own_counter: whether it counts versions apart from other tensors on its memory.
+        reshapes: the ops that changed its shape in place.
         born: where it lay before set_, resize_, ``.data =`` or an in-place change of its shape; None if it never moved.
     """
 
@@ -122,6 +123,7 @@ class TensorState:
     is_parameter: bool = field(default=False, init=False)
     data_assigned: bool = field(default=False, init=False)
     is_reset: bool = field(default=False, init=False)
+    reshapes: tuple[Step, ...] = field(default=(), init=False)
     born: Place | None = field(default=None, init=False)
     told: bool = field(default=False, init=False)
     was_a_view: bool = field(default=False, init=False)

@@ -12,11 +12,12 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
+from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import in_memory_order
-from aotcheck.autograd2.trace.recorder import Recorder, check_bounds
+from aotcheck.autograd2.trace.recorder import Recorder, check_bounds, terms
 from aotcheck.autograd2.trace.replica import Replica, place_of, state_of
 from aotcheck.autograd2.trace.view import View
 
@@ -287,6 +288,8 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     state_of(target).born = state_of(target).born or place_of(target)
     tracer.run(func, args, kwargs)
     tracer.keep.append(target)
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    state_of(target).reshapes += (Step(func, tuple(map(terms, args[1:])), kwargs, None, *modes),)
     geometry = geometry_of(target)
     check_bounds(func, target, geometry)
     if geometry in parent.state.views or name == "as_strided_":
@@ -313,6 +316,9 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     takes_storage = any(isinstance(a, torch.UntypedStorage) for a in args[1:2])
     if takes_storage and len(args) < 5 and not target.is_contiguous():
         refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows")
+    states = [tracer.table.storage_state(a) for a in args[1:2] if isinstance(a, Tensor)]
+    if any("_scatter" in str(r.value and r.value.op) for s in states if not s.version for r in s.roots):
+        refuse(Event.STORAGE, f"{func} to what a scatter gave, whose storage is as large as its operand's")
     sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
     sources = [(s, s.nbytes()) for s in sources if isinstance(s, torch.UntypedStorage)]
     before_bytes, offset = _torch.storage_of(target).nbytes(), geometry_of(target).offset
