@@ -15,7 +15,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import OnUnsupported, compiling, config, count, log, prune
 from aotcheck.autograd2.errors import GraphFailedError, SchemaError, UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound, bind
-from aotcheck.autograd2.frontend.fast import MISS, Run, fast_call
+from aotcheck.autograd2.frontend.fast import MISS, fast_call
 from aotcheck.autograd2.frontend.key import Key, Met, key_of, words_of
 from aotcheck.autograd2.ir.size import Dynamic
 from aotcheck.autograd2.ir.structure import Const
@@ -106,7 +106,7 @@ class Compiled:
         if 0 < times <= _MOST_BUILT and not self.gradients:
             keys = [(a.table, a.key) for a in found.signature.effects.assigned]
             assigned = [(table, key.value if isinstance(key, Const) else None) for table, key in keys]
-            made = fast_call(bound, args, kwargs, Run(found.call, found.sources, found.fits, assigned))
+            made = fast_call(bound, args, kwargs, found.call, found.sources, found.fits, assigned)
             if made is not None:
                 self.fast = [made, *self.fast[: _MOST_FAST - 1]]
 

@@ -23,7 +23,7 @@ from aotcheck.oracle.undefined import (
     undefined_memory,
 )
 from aotcheck.oracle.widen import widened
-from aotcheck.program import Probe, Program, exact, flat_calls
+from aotcheck.program import Call, Probe, Program, exact, flat_calls
 from aotcheck.program.running.interpret import dtype_of
 
 _SMALL = 8  # memory that is back may hold any number of the inputs; those of large ones are too many to try
@@ -53,11 +53,10 @@ class Reference:
     def keep(self) -> bool:
         """Run eager with copies of what autograd saves.
 
-        False if eager never found that a saved tensor was written, or finds that without the caller's writes too.
+        False if eager never found that a saved tensor was written, or finds that in one call without the caller's
+        writes.
         """
-        calls = self.program.calls
-        unprobed = [replace(c, steps=tuple(s for s in c.steps if not isinstance(s, Probe))) for c in calls]
-        by_itself = replace(self.program, calls=tuple(unprobed))
+        by_itself = replace(self.program, calls=tuple(map(_undisturbed, filter(_has_inputs, self.program.calls))))
         if not _finds_a_write(self.eager) or _finds_a_write(eagerly(by_itself, self.device, self.calls)):
             return False
         with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
@@ -113,6 +112,16 @@ class Reference:
         """True if another run of eager gives the same observations."""
         again = eagerly(self.program, self.device, self.calls)
         return _same(self.eager[: len(again)], again, undefined=bool(self.fills))
+
+
+def _has_inputs(call: Call) -> bool:
+    return call.inputs is not None
+
+
+def _undisturbed(call: Call) -> Call:
+    """The call without writes of the caller's, and without steps that are about calls before it."""
+    steps = (s for s in call.steps if not isinstance(s, Probe) and not getattr(s, "calls_ago", 0))
+    return replace(call, steps=tuple(steps))
 
 
 def _finds_a_write(steps: Sequence[Observation]) -> bool:

@@ -30,30 +30,13 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 _MOST_PAIRS = 64
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What is run: a specialization.
-
-    Args:
-        call: takes inputs, containers, tables and numbers.
-        sources: where inputs are found among the tensors of ``bind``, and whether each is that one's base.
-        fits: whether numbers of tensors and of Python fit, where some are symbols; None where all are as they were.
-        assigned: places that each call sets: table and key, None of one that is no constant.
-    """
-
-    call: Callable[..., Any]
-    sources: Sequence[tuple[int, bool]]
-    fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None
-    assigned: Collection[Spot] = ()
-
-
 @dataclass
 class _Source:
     """The code: ``lines`` take arguments apart, ``checks`` are asked then.
 
     Attributes:
         tensors: those that ``bind`` finds, with the name of each.
-        fixed: whether numbers are as they were.
+        fits: whether numbers of tensors and of Python fit, where some are symbols; None where all are as they were.
         containers: names of the arguments' lists and dicts, in order.
         objects: these lists and dicts, with their names.
         numbers: the arguments' ints and floats, by their names, in order.
@@ -61,7 +44,7 @@ class _Source:
 
     names: dict[str, Any]
     tensors: dict[Tensor, str]
-    fixed: bool
+    fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None
     containers: list[str] = field(default_factory=list)
     objects: list[tuple[Any, str]] = field(default_factory=list)
     numbers: dict[str, int | float] = field(default_factory=dict)
@@ -84,7 +67,7 @@ class _Source:
                 self.checks.append(f"{name} is {known}")
             return True
         if kind in (int, bool, str, float):
-            differs = f" or {name} != {self.bind('value', x)}" if self.fixed or kind in (bool, str) else ""
+            differs = f" or {name} != {self.bind('value', x)}" if self.fits is None or kind in (bool, str) else ""
             nan = f" or not {name} or {name} != {name}" if kind is float else ""  # -0.0 is not 0.0
             self.lines.append(f"if type({name}) is not {kind.__name__}{differs}{nan}: return MISS")
             if kind in (int, float):
@@ -118,18 +101,30 @@ class _Source:
         return all(map(self.value, items, names))
 
 
-def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run) -> Callable[..., Any] | None:
-    """What takes ``args`` and ``kwargs``, and gives the result of a call like this one; None if it has no such code."""
+def fast_call(
+    bound: Bound,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    call: Callable[..., Any],
+    sources: Sequence[tuple[int, bool]],
+    fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None,
+    assigned: Collection[Spot] = (),
+) -> Callable[..., Any] | None:
+    """What takes ``args`` and ``kwargs``, and gives the result of a call like this one; None if it has no such code.
+
+    ``call``, ``sources`` and ``fits`` are a specialization's; ``assigned`` are the places that each call sets: table
+    and key, None of one that is no constant.
+    """
     count, containers, tables, numbers = bound.around
     around = bound.tensors[:count]
-    s = _Source({"MISS": MISS}, {t: f"t{k}" for k, (_, t) in enumerate(around)}, run.fits is None)
+    s = _Source({"MISS": MISS}, {t: f"t{k}" for k, (_, t) in enumerate(around)}, fits)
     fixed = {name: t for t, name in s.tensors.items()}
     s.lines.append(f"if foreign_state() or len(args) != {len(args)} or len(kwargs) != {len(kwargs)}: return MISS")
     if kwargs:
         s.lines.append(f"if list(kwargs) != {s.bind('keys', list(kwargs))}: return MISS")
     around_tables = [s.bind("table", table) for table in bound.tables[:tables]]
-    read = {spot: name for spot in run.assigned if (name := _assigned(s, bound, spot, around_tables))}
-    if any(spot[0] < tables and spot not in read for spot in run.assigned):
+    read = {spot: name for spot in assigned if (name := _assigned(s, bound, spot, around_tables))}
+    if any(spot[0] < tables and spot not in read for spot in assigned):
         return None  # what is around is not as it was again, and would be kept alive
     s.names |= {name: fixed[name] for name in fixed.keys() & set(s.tensors.values())}
     s.numbers.clear()
@@ -156,11 +151,11 @@ def fast_call(bound: Bound, args: tuple[Any, ...], kwargs: Mapping[str, Any], ru
     for k, name in enumerate(around_tables):
         if k not in whole:
             _table(s, bound.tables[k], name, keys.get(k, ()))
-    if not _tensors(s, tensors, run):
+    if not _tensors(s, tensors):
         return None
     names = list(s.tensors.values())
-    inputs = [f"{names[k]}{_torch.ITS_BASE}" if base else names[k] for k, base in run.sources]
-    s.names |= {"call": run.call, "foreign_state": _torch.foreign_state, "unchanged": unchanged}
+    inputs = [f"{names[k]}{_torch.ITS_BASE}" if base else names[k] for k, base in sources]
+    s.names |= {"call": call, "foreign_state": _torch.foreign_state, "unchanged": unchanged}
     s.names |= {"is_": operator.is_, "leaf": is_leaf}
     own = "".join(f", {name}" for name in s.containers)
     looked = s.bind("looked", tuple(bound.containers[:containers]))
@@ -242,7 +237,7 @@ def _modes(s: _Source) -> None:
     s.checks.append(f"dtype() is {s.bind('value', torch.get_default_dtype())}")
 
 
-def _tensors(s: _Source, tensors: Sequence[Tensor], run: Run) -> bool:
+def _tensors(s: _Source, tensors: Sequence[Tensor]) -> bool:
     """Ask for how tensors lie, for the storages that they share, and for what they are views of."""
     if not tensors:
         return True
@@ -252,15 +247,15 @@ def _tensors(s: _Source, tensors: Sequence[Tensor], run: Run) -> bool:
         if base is not None and base not in named:
             named[base] = f"{name}{_torch.ITS_BASE}"
             s.checks.append(f"{named[base]} is not None")
-    free: Any = None if run.fits is None else [[None] * t.dim() for t in named]
+    free: Any = None if s.fits is None else [[None] * t.dim() for t in named]
     guards = _torch.TensorGuards(*named, dynamic_dims_sizes=free, dynamic_dims_strides=free)
     s.checks.append(f"{s.bind('guards', guards.check)}({', '.join(named.values())})")
-    if run.fits is not None:
-        s.checks.append(f"{s.bind('fits', run.fits)}(({given},), {_tuple(s.numbers)})")
+    if s.fits is not None:
+        s.checks.append(f"{s.bind('fits', s.fits)}(({given},), {_tuple(s.numbers)})")
     shared: dict[int, list[tuple[str, Tensor, Geometry]]] = {}
     for t, name in s.tensors.items():
         storage = t.untyped_storage()
-        if run.fits is None:
+        if s.fits is None:
             s.checks.append(f"{name}.storage_offset() == {t.storage_offset()}")
             s.checks.append(f"(s_{name} := {name}.untyped_storage()).nbytes() == {storage.nbytes()}")
         else:

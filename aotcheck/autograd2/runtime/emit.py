@@ -298,13 +298,12 @@ class _Order:
         if attachment.watched:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
 
-    def enter(self, inputs: Sequence[int], recorded: bool = True) -> None:
+    def enter(self, inputs: Sequence[int]) -> None:
         """What stands for inputs before a write: eager's backward comes by what wrote them first."""
         waiting = [a.component for a in self.attachments if a.component not in self.attached]
         for k in inputs:
             meta = self.signature.inputs[k].meta
-            leads = k not in self.entries and (recorded or (meta.requires_grad and not meta.is_leaf))
-            if leads and any(Given(k) in component.inputs for component in waiting):
+            if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
                 self.entries[k] = f"e{k}"
                 runner, given = self.s.bind("identity", IDENTITY), self._stand_in(meta.geometry, meta.device)
                 mode = under((True, False), self.modes)
@@ -320,11 +319,12 @@ class _Order:
         """Views that are made before their base is written."""
         for k in sorted({k for attachment in self.attachments for k in attachment.dirty}):
             self.s.add(f"r{k} = as_base(r{k})")
-        inputs, made = self.signature.inputs, self.signature.made
+        inputs, made, effects = self.signature.inputs, self.signature.made, self.signature.effects
         viewed = {how.base for how in made if isinstance(how, Alias) and how.early}
-        for m in self.signature.effects.moved:  # memory that was freed grows back before views of it are made
+        for m in effects.moved:  # memory that was freed grows back before views of it are made
             g = inputs[m.input].meta.geometry
-            if Given(m.input) in viewed and m.nbytes is not None and not g.is_beyond(m.nbytes):
+            there = [m.input, *(k for w in effects.written if m.input in w.beside for k in w.beside)]
+            if any(Given(k) in viewed for k in there) and m.nbytes is not None and not g.is_beyond(m.nbytes):
                 self.s.add(f"a{m.input}.untyped_storage().resize_({text(m.nbytes)})")
         for k, how in enumerate(made):
             if isinstance(how, Alias) and how.early:
@@ -398,8 +398,6 @@ class _Order:
             return
         self.done.add(w)
         self.attach_result(w.result)
-        if w.kind is Mutation.UNDER_NO_GRAD:
-            self.enter(w.beside, recorded=False)
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:

@@ -51,11 +51,12 @@ _known: dict[Any, Any] = {}
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
     lies = [(g, row_major(g.shape, g.dtype).stride) for g in map(_in_numbers, _replicas(args))]
-    if all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
+    odd = any({0, 1} <= {*g.shape} for g, _ in lies)  # beside a scalar, such a dimension of one element has stride 0
+    if not odd and all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
         return out
     count = sum(g.numel * g.dtype.itemsize for g, _ in lies)
     dims = ((n, s, r) for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))
-    odd = any(s != r if n < 2 else s == 0 for n, s, r in dims)
+    odd |= any(s != r if n < 2 else s == 0 for n, s, r in dims)
     if func not in UNSURE and (not odd or count > _MOST_ODD or _reads_workspace(func)):
         return out
     devices = [state_of(t).device for t in _replicas(args)]
