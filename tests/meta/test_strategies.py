@@ -138,6 +138,7 @@ def digest() -> str:
     return hashlib.sha256("".join(map(emit, _stream(60, 7))).encode()).hexdigest()
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize(
     "imports", ["", "import aotcheck.program.data.samples, json, tests.unit.program.test_hostile_files"]
 )

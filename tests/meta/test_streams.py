@@ -63,6 +63,7 @@ def _run(program: Program) -> tuple[dict[str, torch.Tensor], Any, list[str]]:
     return built.named, result, [name for name, t in built.named.items() if _facts(t) != before[name]]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_program_makes_one_call_that_eager_runs_and_that_changes_no_input(name: str) -> None:
     for program in stream(name):
@@ -145,6 +146,7 @@ def test_what_a_function_may_write_is_one_of_three() -> None:
     assert [kind.name for kind in Writes] == ["NOTHING", "LOCAL", "ANYTHING"]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("block", range(6))
 def test_functional_training_agrees_on_functionalize_and_make_fx(block: int) -> None:
     """Nothing in these programs is beyond a graph of functional ops on which autograd runs."""

@@ -39,11 +39,14 @@ def test_the_simplest_program_is_one_statement_on_one_argument() -> None:
     assert len(_minimal(lambda p: True, statements=1).params) == 1
 
 
+BY_NIGHT = pytest.mark.by_day(0)
+"""Of what takes a twentieth of the time of all other tests."""
+
 SHORT = (
     Feature.MUTATES_INPUT,
     Feature.RETURNS_ALIAS,
     Feature.EAGER_REFUSES,
-    Feature.METADATA_MUTATION,
+    pytest.param(Feature.METADATA_MUTATION, marks=BY_NIGHT),
     Feature.INPUTS_SHARE_STORAGE,
     Feature.SUBCLASS,
 )
@@ -54,6 +57,7 @@ def test_minimal_programs_with_a_feature_are_short(feature: Feature) -> None:
     _minimal(lambda p: feature in difficulty(p))
 
 
+@BY_NIGHT
 def test_minimal_plans_and_further_calls_are_short_too() -> None:
     _minimal(lambda p: Feature.HOOK in difficulty(p), steps=2, statements=1)
     _minimal(lambda p: Feature.SECOND_CALL_OTHER_KEY in difficulty(p), calls=2, steps=2)
@@ -62,6 +66,7 @@ def test_minimal_plans_and_further_calls_are_short_too() -> None:
 FEATURES = (Feature.MUTATES_INPUT, Feature.RETURNS_ALIAS, Feature.HOOK)
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_minimizing_leaves_no_more_than_hypothesis(feature: Feature) -> None:
     """Of the first program with the feature, as it was drawn, which is larger."""
