@@ -194,9 +194,10 @@ class Replica(Tensor):
             refuse(Event.LEAF)
         base = _torch.base_of(self)
         if _torch.requires_grad(self) and (state.was_a_view or base is not None):
-            here = _torch.creation_meta(self) == _torch.CreationMeta.DEFAULT and not (state.told or state.set)
-            if requires_grad and here and base is not None and base.dtype == self.dtype:  # parts of complex ones forget
-                return self  # it was made under grad, of what requires it: it is no leaf
+            state.need(bases=base is None)
+            here = base is None or _torch.creation_meta(self) == _torch.CreationMeta.DEFAULT
+            if requires_grad and here and not state.told and (base is None or base.dtype == self.dtype):
+                return self  # made under grad, of what requires it: no leaf; but parts of complex ones forget
             refuse(Event.LEAF, "a view requires grad already")
         Tensor.requires_grad_(self, requires_grad)
         state.told = state.set = requires_grad

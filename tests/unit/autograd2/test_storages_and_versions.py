@@ -68,13 +68,14 @@ def test_an_argument_with_a_history_is_reshaped_in_place(reshape: Any, beside: b
     agrees(function, inputs)
 
 
-@pytest.mark.parametrize("write", [lambda x: x, lambda x: x.mul_(2), lambda x: x.data.zero_()])
+@pytest.mark.parametrize("write", [lambda x: x, lambda x: x.mul_(2), lambda x: x.detach().zero_()])
 def test_a_view_that_requires_grad_is_told_to_once_more(write: Any) -> None:
     def function(x: Any, view: Any) -> Any:
         write(view.requires_grad_())
         return view * view, x * 2
 
     agrees(function, lambda: ((x := torch.arange(4.0, requires_grad=True) * 2), x[1:]))
+    agrees(lambda view: function(view[1:], view), lambda: ((torch.arange(4.0, requires_grad=True) * 2)[1:],))
 
 
 @pytest.mark.parametrize("write", [lambda x, v: x.zero_(), lambda x, v: v.zero_()])
