@@ -112,15 +112,15 @@ class Graph:
         return node
 
     def like(self, source: Node, op: Any, *args: Any, **kwargs: Any) -> Node:
-        """An operation whose result is on the device of ``source``."""
+        """An operation whose result is on the device of ``source``, and comes of the same line of the user's."""
         node = self.call(op, args, kwargs)
-        node.device = source.device
+        node.device, node.where = source.device, source.where
         return node
 
     def view(self, op: Any, source: Node, *args: Any, **kwargs: Any) -> Node:
         """An operation on ``source`` whose result may share memory with it."""
         node = self.call(op, (source, *args), kwargs)
-        node.device, node.memory = source.device, source.memory
+        node.device, node.memory, node.where = source.device, source.memory, source.where
         return node
 
 

@@ -353,8 +353,6 @@ def _check(make: Callable[[Any], tuple[fx.GraphModule, Any]], graph: Any) -> Non
 def _compiled(
     module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, table: Any, env: Any, kept: Any = ()
 ) -> Callable[..., Any]:
-    if config().debug:
-        assert_functional(module)
     fakes = examples(inputs, env)
     if table:
         module = _torch.decomposed(module, fakes, table)
@@ -362,6 +360,8 @@ def _compiled(
         with_values(module, fakes)
     if kept:
         _keep_writes(module, kept)
+    if config().debug:
+        assert_functional(module)
     made = compiler(module, fakes)
     if not callable(made):
         raise TypeError(f"the compiler returned a {type(made).__name__}, which cannot be called")

@@ -215,7 +215,7 @@ def scatter(graph: Graph, flat: Geometry, old: Node, g: Geometry, value: Node) -
     if not _is_all(flat, g):
         if flat.dtype != g.dtype:
             old = graph.like(old, aten.clone.default, graph.view(aten.view.dtype, old, g.dtype))
-        value = graph.like(old, aten.as_strided_scatter.default, old, value, [*g.shape], [*g.stride], g.offset)
+        value = graph.like(value, aten.as_strided_scatter.default, old, value, [*g.shape], [*g.stride], g.offset)
     elif len(g.shape) != 1:
         value = graph.view(aten.reshape.default, value, [-1])
     if flat.dtype == g.dtype:

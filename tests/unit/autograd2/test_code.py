@@ -9,6 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotcheck._torch2.dispatch import TENSOR, quick_op
+from aotcheck.autograd2.api import aot_function
+from aotcheck.autograd2.config import patch_config
 from aotcheck.autograd2.ir.graph import Graph
 from aotcheck.autograd2.ir.meta import geometry_of
 from aotcheck.autograd2.runtime.compile import function_of
@@ -19,6 +21,19 @@ aten = torch.ops.aten
 def test_an_op_is_called_by_the_function_that_chooses_it() -> None:
     assert quick_op(aten.add.Tensor, [TENSOR, TENSOR], {}) is torch.add
     assert quick_op(aten.add.Tensor, [TENSOR, 2], {})(torch.ones(1), 2).item() == 3
+
+
+def test_writes_that_a_graph_keeps_come_of_the_users_lines() -> None:
+    def function(x: Any, y: Any) -> None:
+        x[1:].mul_(3)
+        y.t().add_(1)
+
+    graphs = []
+    with patch_config(debug=True):
+        compiled = aot_function(function, lambda g, _: graphs.append(g) or g, keep_inference_input_mutations=True)
+        compiled(torch.ones(4), torch.ones(2, 3))
+    copies = [n for n in graphs[0].graph.nodes if n.target is aten.copy_.default]
+    assert [f"in {function.__name__}" in n.meta["stack_trace"] for n in copies] == [True, True]
 
 
 def test_where_no_function_chooses_the_overload_the_op_itself_is_called() -> None:
