@@ -168,7 +168,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         resized = now.resized or traced.tracer.table.is_resized(now) or (moves and beyond)
-        if resized and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
+        if resized and (other_storage or (moves and beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if moves:
             if other_storage and now.version and now.source is None:
