@@ -47,7 +47,7 @@ from aotcheck.autograd2.trace.run import Traced, UserError, trace
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
 """Its kernel gives what a backward needs only where grad mode is on."""
 _UNTOLD = {_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE}
-"""Views whose history eager does not tell once they were written under no_grad."""
+"""Views whose history eager does not tell once they or what they are views of was written under no_grad."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,7 @@ def _attachments(
         known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
         held = region.held()
         ends = [end.input for end in region.component.inputs if isinstance(end, Given)]
-        views = [t for k in ends if k in seen.written and _torch.base_of(t := traced.inputs[k].real) is not None]
+        views = [t for k in ends if k in seen.counted and _torch.base_of(t := traced.inputs[k].real) is not None]
         if _UNTOLD & {*map(_torch.creation_meta, views)}:
             refuse(Event.NO_GRAD_VIEW, "a view that is one of several, or a custom Function's, is written")
         watched = seen.watched(region, held, known)
@@ -289,7 +289,8 @@ class _Seen:
     """What the caller may write before a backward: inputs, and results, by the addresses of their storages."""
 
     def __init__(self, traced: Traced, analysis: Analysis) -> None:
-        written = self.written = {k for w in analysis.signature.effects.written for k in w.beside}
+        written = {k for w in analysis.signature.effects.written for k in w.beside}
+        self.counted = {k for w in analysis.signature.effects.written if w.kind.name != "HIDDEN" for k in w.beside}
         self.after: dict[Node | None, Given] = {}
         self.by_address: dict[int, list[tuple[Given | Made, Tensor, Node | None]]] = {}
         for w in analysis.signature.effects.written:

@@ -377,6 +377,23 @@ def test_a_write_that_a_backward_does_not_see_need_not_be_its_error() -> None:
     assert [str(d.oracle.value) for d in verdict.soft] == ["exception"]
 
 
+def test_what_follows_such_a_write_is_compared_too() -> None:
+    def doubles_later(fn: Any) -> Any:
+        copied, calls = keeps_a_copy(fn), []
+
+        def compiled(x: torch.Tensor) -> Any:
+            calls.append(1)
+            return copied(x) * len(calls)
+
+        return compiled
+
+    twice = with_steps(SQUARE, Probe(Site.INPUT, 0, 3), ALL)
+    twice = dataclasses.replace(twice, calls=(*twice.calls, *SQUARE.calls))
+    verdict = check(twice, Backend("planted", doubles_later), CPU)
+    assert verdict.outcome is Outcome.DIFFERS
+    assert {d.place.call for d in verdict.hard} == {1}
+
+
 def test_what_a_backward_had_accumulated_when_it_raised_is_nobodys_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Backend("planted", gets_further)
     assert check(RAISES, backend, CPU).outcome is Outcome.AGREES

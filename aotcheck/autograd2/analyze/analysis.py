@@ -156,13 +156,16 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         other_geometry |= (lost and not i.state.version) or (state_of(t).born is not None and not needs)
         late = state_of(t).born is not None and _is_late(i, Given(k), other_storage, results.made)
         if i.node is None and has_new_history(i):
-            of = traced.input_of(_torch.base_of(t))
-            if state_of(t).set or state_of(t).born or of is None:
+            of = None if i.state.resized else traced.input_of(_torch.base_of(t))
+            cut = of is None or (state_of((base := traced.inputs[of]).replica).detached and not has_new_history(base))
+            if cut or state_of(t).set or state_of(t).born:
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
         moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
         written = i.state.version or i.state.touched
-        reshapes = () if other_storage or written or state_of(t).set or meta.is_leaf else state_of(t).reshapes
+        reshapes = () if other_storage or written or meta.is_leaf else state_of(t).reshapes
         if reshapes and i.node is not None and has_new_history(i):
+            if state_of(t).data_assigned or sum(j.state is i.state for j in traced.inputs) > 1:
+                refuse(Event.HISTORY, f"{i.input.descriptor} is reshaped in place, and has views or other data")
             found.append(MetadataMutation(k, reshapes=reshapes))
             continue
         if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):

@@ -245,7 +245,7 @@ class MetadataMutation:
         resets: whether autograd forgets where its gradients arrive, as it does after ``set_``.
         requires_grad: what it is now, or None if as before.
         nbytes: the new size of its storage, or None.
-        reshapes: the ops that reshaped it in place, if it has a history of them.
+        reshapes: the ops that reshaped it in place, if it has a history of them; then nothing else changed.
     """
 
     input: int

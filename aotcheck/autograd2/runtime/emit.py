@@ -299,7 +299,7 @@ class _Order:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
 
     def enter(self, inputs: Sequence[int]) -> None:
-        """What stands for inputs before a write: eager's backward comes by what wrote them first."""
+        """What stands for inputs before a write or a reshape: eager's backward comes by what wrote them first."""
         waiting = [a.component for a in self.attachments if a.component not in self.attached]
         for k in inputs:
             meta = self.signature.inputs[k].meta
@@ -321,7 +321,7 @@ class _Order:
             self.s.add(f"r{k} = as_base(r{k})")
         inputs, made, effects = self.signature.inputs, self.signature.made, self.signature.effects
         viewed = {how.base for how in made if isinstance(how, Alias) and how.early}
-        for m in effects.moved:  # memory that was freed grows back before views of it are made
+        for m in effects.moved:  # memory that was freed grows back before views of arguments on it are made
             g = inputs[m.input].meta.geometry
             there = [m.input, *(k for w in effects.written if m.input in w.beside for k in w.beside)]
             if any(Given(k) in viewed for k in there) and m.nbytes is not None and not g.is_beyond(m.nbytes):

@@ -2,9 +2,9 @@
 
 How a result lies decides values where random numbers fill it, where the program asks ``is_contiguous``, and where
 ``reshape`` copies. So an op of ``UNSURE`` is run for real where an operand does not lie in rows; what it gave is
-remembered by how its operands lie. So is any op of torch's of which a small operand is expanded, or has a dimension of
-one element or none with a stride that rows would not have. Custom ops, and ops that read another's workspace, are
-never asked.
+remembered by how its operands lie. So is any op of torch's of which a small operand is expanded, has a dimension of
+one element or none with a stride that rows would not have, or one of each. Custom ops, and ops that read another's
+workspace, are never asked.
 
 An in-place random op hands its numbers out in the order of memory. The functional variant draws the same numbers, but
 may lay them out otherwise: eager is asked which order to follow; of symbolic sizes on tensors of some larger sizes
@@ -51,12 +51,11 @@ _known: dict[Any, Any] = {}
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
     lies = [(g, row_major(g.shape, g.dtype).stride) for g in map(_in_numbers, _replicas(args))]
-    odd = any({0, 1} <= {*g.shape} for g, _ in lies)  # beside a scalar, such a dimension of one element has stride 0
+    odd = any({0, 1} <= {*g.shape} for g, _ in lies)  # beside a scalar, that of one element gets stride 0
     if not odd and all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
         return out
     count = sum(g.numel * g.dtype.itemsize for g, _ in lies)
-    dims = ((n, s, r) for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))
-    odd |= any(s != r if n < 2 else s == 0 for n, s, r in dims)
+    odd |= any(s != r if n < 2 else s == 0 for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))
     if func not in UNSURE and (not odd or count > _MOST_ODD or _reads_workspace(func)):
         return out
     devices = [state_of(t).device for t in _replicas(args)]

@@ -196,7 +196,7 @@ class Replica(Tensor):
         if _torch.requires_grad(self) and (state.was_a_view or base is not None):
             state.need(bases=base is None)
             here = base is None or _torch.creation_meta(self) == _torch.CreationMeta.DEFAULT
-            if requires_grad and here and not state.told and (base is None or base.dtype == self.dtype):
+            if requires_grad and here and (base is None or base.dtype == self.dtype):
                 return self  # made under grad, of what requires it: no leaf; but parts of complex ones forget
             refuse(Event.LEAF, "a view requires grad already")
         Tensor.requires_grad_(self, requires_grad)

@@ -308,8 +308,8 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
 def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``set_`` and ``resize_``: another storage, or another size of it."""
     target = args[0]
-    known = _torch.op_name(func) in ("set_", "resize_", "resize_as_")
-    if not known or (target.requires_grad and not target.is_leaf):
+    name = _torch.op_name(func)
+    if name not in ("set_", "resize_", "resize_as_") or (target.requires_grad and not target.is_leaf):
         refuse(Event.STORAGE, str(func))
     before = tracer.table.view(target).state
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and _torch.requires_grad(a) for a in args[1:2]):
@@ -319,7 +319,7 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     takes_storage = any(isinstance(a, torch.UntypedStorage) for a in args[1:2])
     if takes_storage and len(args) < 5 and not target.is_contiguous():
         refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows")
-    states = [tracer.table.storage_state(a) for a in args[1:2] if isinstance(a, Tensor)]
+    states = [tracer.table.storage_state(a) for a in args[1:2] if name == "set_" and isinstance(a, Tensor)]
     if any("_scatter" in str(r.value and r.value.op) for s in states if not s.version for r in s.roots):
         refuse(Event.STORAGE, f"{func} to what a scatter gave, whose storage is as large as its operand's")
     sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
@@ -330,7 +330,7 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     tracer.run(func, args, kwargs)
     if any(s.nbytes() != nbytes for s, nbytes in sources):
         refuse(Event.STORAGE, f"{func} to memory that the storage does not have")
-    if _torch.op_name(func) != "set_" and geometry_of(target).offset != offset:
+    if name != "set_" and geometry_of(target).offset != offset:
         refuse(Event.STORAGE, f"{func} of a view, to a size that is a symbol, forgets where it begins")
     if torch.are_deterministic_algorithms_enabled() and _torch.storage_of(target).nbytes() != before_bytes:
         refuse(Event.FILL, f"{func}")

@@ -40,7 +40,7 @@ def test_the_simplest_program_is_one_statement_on_one_argument() -> None:
 
 
 BY_NIGHT = pytest.mark.by_day(0)
-"""Of what takes a twentieth of the time of all other tests."""
+"""For tests that each take a twentieth of the time of all the others together."""
 
 SHORT = (
     Feature.MUTATES_INPUT,
