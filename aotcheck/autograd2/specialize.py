@@ -46,8 +46,7 @@ from aotcheck.autograd2.trace.run import Traced, UserError, trace
 
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
 """Its kernel gives what a backward needs only where grad mode is on."""
-_UNTOLD = {_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE}
-"""Views whose history eager does not tell once they or what they are views of was written under no_grad."""
+_UNTOLD = {_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE}  # by eager, once written
 
 
 @dataclass(frozen=True, eq=False)

@@ -155,13 +155,14 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         needs = meta.requires_grad if lost else requires_grad(t)
         other_geometry |= (lost and not i.state.version) or (state_of(t).born is not None and not needs)
         late = state_of(t).born is not None and _is_late(i, Given(k), other_storage, results.made)
+        written = i.state.version or i.state.touched
         if i.node is None and has_new_history(i):
-            of = None if i.state.resized else traced.input_of(_torch.base_of(t))
-            cut = of is None or (state_of((base := traced.inputs[of]).replica).detached and not has_new_history(base))
-            if cut or state_of(t).set or state_of(t).born:
+            moved = i.state.resized or geometry.conj or geometry.neg or state_of(t).set or state_of(t).born
+            of = None if moved or not written else traced.input_of(_torch.base_of(t))
+            base = None if of is None else traced.inputs[of]
+            if base is None or (state_of(base.replica).detached and not has_new_history(base)):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
         moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
-        written = i.state.version or i.state.touched
         reshapes = () if other_storage or written or meta.is_leaf else state_of(t).reshapes
         if reshapes and i.node is not None and has_new_history(i):
             if state_of(t).data_assigned or sum(j.state is i.state for j in traced.inputs) > 1:
