@@ -4,6 +4,7 @@ The graph that the table records is run by hand on the real inputs; torch itself
 """
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -149,3 +150,33 @@ def test_a_storage_that_was_resized_holds_what_it_kept(nbytes):
     refused = dict(counters().refused)
     assert torch.equal(aot_function(resized)(x, nbytes), resized(x, nbytes))
     assert dict(counters().refused) == refused
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(0, 2)])
+@pytest.mark.parametrize("refilled", [None, 1.0, 2.0])
+def test_an_argument_without_memory_is_filled_for_the_call_and_again_for_its_backward(
+    part: slice, refilled: float | None
+) -> None:
+    def function(parameter: Any, values: Any, x: Any) -> Any:
+        parameter.untyped_storage().resize_(36)
+        with torch.no_grad():
+            parameter.copy_(values)
+        y = (x @ parameter[:, part]).sin()
+        parameter.untyped_storage().resize_(0)
+        return y
+
+    def trained(f: Any) -> Any:
+        parameter, x = torch.ones(3, 3, requires_grad=True), torch.ones(2, 3, requires_grad=True)
+        parameter.untyped_storage().resize_(0)
+        y = f(parameter, torch.full((3, 3), 0.3), x)
+        if refilled is not None:
+            parameter.untyped_storage().resize_(36)
+            parameter.data.fill_(refilled)
+        try:
+            y.sum().backward()
+        except RuntimeError:
+            return "raises"
+        return [t.grad.tolist() for t in (parameter, x)]
+
+    assert trained(aot_function(function)) == trained(function)
+    assert (trained(function) == "raises") is (refilled is None)
