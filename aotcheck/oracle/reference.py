@@ -59,7 +59,7 @@ class Reference:
         False if eager never found that a saved tensor was written, or finds it too where each call is made once and
         nothing is written between its steps.
         """
-        by_itself = replace(self.program, calls=tuple(map(_undisturbed, filter(_has_inputs, self.program.calls))))
+        by_itself = replace(self.program, calls=_undisturbed(self.program.calls))
         if not _finds_a_write(self.eager) or _finds_a_write(eagerly(by_itself, self.device, self.calls)):
             return False
         with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
@@ -126,19 +126,18 @@ class Reference:
         return _same(self.eager[: len(again)], again, undefined=bool(self.fills))
 
 
-def _has_inputs(call: Call) -> bool:
-    return call.inputs is not None
-
-
-def _undisturbed(call: Call) -> Call:
-    """The call without writes of the caller's, and without steps that are about calls before it."""
-    steps = (s for s in call.steps if not isinstance(s, Probe) and not getattr(s, "calls_ago", 0))
-    return replace(call, steps=tuple(steps))
+def _undisturbed(calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The calls without writes of the caller's; of those that repeat arguments only the first, and no earlier call's
+    backward then, which would be another's."""
+    own = [call for call in calls if call.inputs is not None]
+    late = len(own) == len(calls)
+    steps = [[s for s in c.steps if not isinstance(s, Probe) and (late or not getattr(s, "calls_ago", 0))] for c in own]
+    return tuple([replace(call, steps=tuple(its)) for call, its in zip(own, steps, strict=True)])
 
 
 def _finds_a_write(steps: Sequence[Observation]) -> bool:
     """Whether a backward raised as what it needs was written."""
-    return any(o.raised is not None and SAVED_WRITTEN.search(o.raised.message) for o in steps)
+    return any(o.raised is not None and SAVED_WRITTEN in o.raised.message for o in steps)
 
 
 def _by_step(steps: Sequence[Observation]) -> ByStep:
