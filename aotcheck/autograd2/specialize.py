@@ -46,7 +46,7 @@ from aotcheck.autograd2.trace.run import Traced, UserError, trace
 
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
 """Its kernel gives what a backward needs only where grad mode is on."""
-_UNTOLD = {_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE}  # by eager, once written
+_LOST_ONCE_WRITTEN = {_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,7 @@ def _attachments(
         held = region.held()
         ends = [end.input for end in region.component.inputs if isinstance(end, Given)]
         views = [t for k in ends if k in seen.counted and _torch.base_of(t := traced.inputs[k].real) is not None]
-        if _UNTOLD & {*map(_torch.creation_meta, views)}:
+        if _LOST_ONCE_WRITTEN & {*map(_torch.creation_meta, views)}:
             refuse(Event.NO_GRAD_VIEW, "a view that is one of several, or a custom Function's, is written")
         watched = seen.watched(region, held, known)
         raises = any(graph.backward.error for graph in graphs)

@@ -68,7 +68,10 @@ class Reference:
         return True
 
     def goes_on(self, index: int) -> bool:
-        """Whether steps after this one, in which eager alone raised, can be compared: with the run with copies."""
+        """Compare the steps after this one, in which only eager raised, with the run that saves copies.
+
+        False if that run raised too, or memory is undefined: then nothing after this step can be compared.
+        """
         there = self._copies[index : index + 1]
         if self.fills or not there or there[0].raised is not None:
             return False
@@ -127,8 +130,11 @@ class Reference:
 
 
 def _undisturbed(calls: Sequence[Call]) -> tuple[Call, ...]:
-    """The calls without writes of the caller's; of those that repeat arguments only the first, and no earlier call's
-    backward then, which would be another's."""
+    """The calls without writes of the caller's.
+
+    A call that takes the arguments of an earlier one again may write what that one saved, so it is left out; then
+    backwards of earlier calls are left out too, since calls are counted from the end.
+    """
     own = [call for call in calls if call.inputs is not None]
     late = len(own) == len(calls)
     steps = [[s for s in c.steps if not isinstance(s, Probe) and (late or not getattr(s, "calls_ago", 0))] for c in own]
