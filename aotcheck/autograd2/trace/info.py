@@ -103,33 +103,24 @@ def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any
         return Kind.IN_PLACE, _FUNCTIONAL[op]
     found = None
     if op.namespace == "aten" and name.endswith("_") and not name.startswith("__") and written == (0,):
-        found = _same_arguments(op, name[:-1])
+        found = _variant(op, getattr(aten, name[:-1], None), written)
     if found is not None:
         return Kind.IN_PLACE, found
     if op.namespace == "aten" and all(isinstance(w, str) for w in written):
-        found = _without(op, written)
+        found = _variant(op, op.overloadpacket, written)
     return (Kind.WRITES if found is None else Kind.OUT), found
 
 
-def _same_arguments(op: Any, name: str) -> Any:
-    """The overload of that name which writes nothing and takes the same arguments, first those of the same overload."""
-    packet = getattr(aten, name, None)
-    own = [(a.name, str(a.type)) for a in _torch.schema_of(op).arguments]
-    for overload in dict.fromkeys((_torch.overload_name(op), *(packet.overloads() if packet else ()))):
-        found = getattr(packet, overload, None)
-        schema = None if found is None else _torch.schema_of(found)
-        if schema and not schema.is_mutable and [(a.name, str(a.type)) for a in schema.arguments][: len(own)] == own:
-            return found
-    return None
+def _variant(op: Any, packet: Any, written: tuple[int | str, ...]) -> Any:
+    """The overload of a name which writes nothing and gives what the op writes; one named as the op's is preferred.
 
-
-def _without(op: Any, written: tuple[int | str, ...]) -> Any:
-    """The overload that takes all but the arguments ``written``, and returns as many results."""
+    It takes the arguments of the op, but for those that are named among ``written``.
+    """
     want = [(a.name, str(a.type)) for a in _torch.schema_of(op).arguments if a.name not in written]
-    for name in op.overloadpacket.overloads():
-        other = getattr(op.overloadpacket, name)
-        schema = _torch.schema_of(other)
-        has = [(a.name, str(a.type)) for a in schema.arguments]
-        if not schema.is_mutable and len(schema.returns) == len(written) and has[: len(want)] == want:
-            return other
+    overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
+    for found in sorted(overloads, key=lambda x: _torch.overload_name(x) != _torch.overload_name(op)):
+        schema = _torch.schema_of(found)
+        has = [(a.name, str(a.type)) for a in schema.arguments][: len(want)]
+        if not schema.is_mutable and len(schema.returns) == len(written) and has == want:
+            return found
     return None
