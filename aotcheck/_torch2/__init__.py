@@ -199,6 +199,7 @@ ITS_BASE, ITS_ADDRESS = "._base", "._cdata"
 
 storage_of = Tensor.untyped_storage
 has_symbols: Callable[[Tensor], bool] = vars(_C.TensorBase)["_has_symbolic_sizes_strides"].__get__
+"""Whether a size, a stride or the offset of a tensor is a SymInt."""
 storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
 """An integer that two objects for one storage have in common, while it is alive."""
 _data: Any = vars(_C.TensorBase)["data"]
@@ -216,8 +217,6 @@ def set_geometry(t: Tensor, storage: torch.UntypedStorage, offset: Any, shape: A
     return t
 
 
-is_symbolic: Callable[[Tensor], bool] = vars(_C.TensorBase)["_has_symbolic_sizes_strides"].__get__
-"""Whether a size, a stride or the offset of a tensor is a SymInt."""
 data_of: Callable[[Tensor], Tensor] = _data.__get__
 """``t.data``: the same memory with a version counter of its own."""
 is_efficient_zero: Callable[[Tensor], bool] = vars(_C.TensorBase)["_is_zerotensor"]

@@ -69,8 +69,8 @@ def explain(compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     sizes = "of fixed sizes" if made.fits is None else "with sizes that are symbols"
     key = [*words_of(bound, owner.gradients), *made.guards]
     part = made.partition
-    backwards = tuple(python_of(backward_module(b)[0], "backward") for b in part.backwards)
-    forward = python_of(forward_module(part.forward)[0], "forward")
+    backwards = tuple(python_of(backward_module(b), "backward") for b in part.backwards)
+    forward = python_of(forward_module(part.forward), "forward")
     said = f"specialization {position + 1} of {len(every)}, {sizes}"
     return Explanation(said, tuple(key), tuple(_signature(made.signature, bound)), forward, backwards, made.source)
 

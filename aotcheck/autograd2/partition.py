@@ -34,13 +34,14 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, eq=False)
 class ForwardGraph:
-    """What runs forward: results first, then what is saved, then the values of symbols that it defines.
+    """What runs forward: gives results, then what is saved, then the values of symbols that it defines.
 
-    ``module`` does so in place of the nodes, where a partition function of the user's made it; ``after`` is what is
-    saved beside what it gives: inputs as the call leaves them.
+    Args:
+        inputs: what it takes: values, then symbols by their names.
+        after: what is saved beside what it gives: inputs as the call leaves them.
     """
 
-    inputs: tuple[Node, ...]
+    inputs: tuple[Node | str, ...]
     nodes: tuple[Node, ...]
     results: tuple[Node, ...]
     saved: tuple[Node, ...]
@@ -50,21 +51,22 @@ class ForwardGraph:
 
 @dataclass(frozen=True, eq=False)
 class BackwardGraph:
-    """What runs backward: takes saved tensors, then tangents; gives a gradient for each input of its component.
+    """What runs backward: gives a gradient for each input of its component.
 
     Args:
+        inputs: what it takes: saved tensors, then symbols by their names, then tangents.
         saved: positions among what the forward graph saves.
     """
 
     backward: Backward
-    inputs: tuple[Node, ...]
+    inputs: tuple[Node | str, ...]
     nodes: tuple[Node, ...]
     saved: tuple[int, ...]
 
     @functools.cached_property
     def symbols(self) -> tuple[str, ...]:
         """The symbols of which it takes the values."""
-        return tuple(symbols_of(self.nodes))
+        return tuple(x for x in self.inputs if isinstance(x, str))
 
     @functools.cached_property
     def identities(self) -> tuple[tuple[int, int], ...]:
@@ -121,13 +123,10 @@ def partition(
     extra = list(graph.nodes[count:])
     order = [n for n in graph.nodes[:count] if n in forward and n.op != PLACEHOLDER] + extra
     position = {n: k for k, n in enumerate([*needed, *left])}
-    graphs = tuple(
-        BackwardGraph(b, (*saved, *b.tangents), nodes, tuple(position[n] for n in saved))
-        for b, (saved, nodes) in zip(backwards, cuts, strict=True)
-    )
-    kept = tuple(copies[n] for n in needed)
-    defined = dict(graph.defined)
-    return Partition(ForwardGraph(tuple(inputs), tuple(order), tuple(results), kept, defined, after=left), graphs)
+    graphs = tuple(_backward_graph(b, *cut, position) for b, cut in zip(backwards, cuts, strict=True))
+    kept, defined = tuple(copies[n] for n in needed), dict(graph.defined)
+    takes: tuple[Node | str, ...] = (*inputs, *(name for name in symbols_of(order) if name not in defined))
+    return Partition(ForwardGraph(takes, tuple(order), tuple(results), kept, defined, after=left), graphs)
 
 
 def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) -> BackwardGraph:
@@ -135,7 +134,14 @@ def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) ->
     saved, nodes = _cut(_places(graph), set(known), backward)
     if any(n not in known for n in saved):
         refuse(Event.LATE, "it needs what was not saved")
-    return BackwardGraph(backward, (*saved, *backward.tangents), nodes, tuple(known[n] for n in saved))
+    return _backward_graph(backward, saved, nodes, known)
+
+
+def _backward_graph(
+    backward: Backward, saved: Sequence[Node], nodes: tuple[Node, ...], position: Mapping[Node, int]
+) -> BackwardGraph:
+    takes: tuple[Node | str, ...] = (*saved, *symbols_of(nodes), *backward.tangents)
+    return BackwardGraph(backward, takes, nodes, tuple(position[n] for n in saved))
 
 
 def _places(graph: Graph) -> dict[Node, int]:
@@ -181,7 +187,8 @@ def joint_module(graph: Graph, whole: Partition) -> tuple[fx.GraphModule, list[N
     tangents, gradients = [t for b in backwards for t in b.tangents], [g for b in backwards for g in b.gradients]
     behind = {n for b in whole.backwards for n in b.nodes} - set(forward.nodes)
     nodes = [*forward.nodes, *(n for n in graph.nodes if n in behind)]
-    named: list[tuple[str, Any]] = [(f"primals_{k + 1}", n) for k, n in enumerate(forward.inputs)]
+    primals = [n for n in forward.inputs if isinstance(n, Node)]
+    named: list[tuple[str, Any]] = [(f"primals_{k + 1}", n) for k, n in enumerate(primals)]
     named += [(f"tangents_{k + 1}", n) for k, n in enumerate(tangents)]
     named += [(symbol, symbol) for symbol in symbols_of(nodes) if symbol not in forward.defined]
     module = graph_module(named, nodes, (*forward.results, *gradients), "aotcheck_joint", forward.defined)

@@ -28,15 +28,7 @@ from aotcheck.autograd2.joint.joint import (
 )
 from aotcheck.autograd2.joint.regions import Held, Region, regions
 from aotcheck.autograd2.partition import BackwardGraph, Partition, cut_backward, joint_module, partition, saved_by
-from aotcheck.autograd2.runtime.compile import (
-    Compilers,
-    compile_backward,
-    compile_forward,
-    nop,
-    run_once,
-    taken_symbols,
-    unused,
-)
+from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, run_once, unused
 from aotcheck.autograd2.runtime.emit import Attachment, Call, emit
 from aotcheck.autograd2.runtime.function import Ready, Runner
 from aotcheck.autograd2.runtime.source import Modes, Symbolic
@@ -96,43 +88,35 @@ def specialize(
         UnsupportedError: the function does what is refused.
         UserError: it raised an error of its own.
     """
+
+    def made(needs: Needs) -> tuple[Specialization, Needs]:
+        """Trace until nothing more is needed."""
+        while True:
+            try:
+                traced = trace(fn, args, kwargs, bind(needs.gradients), needs)
+            except UserError as error:
+                if error.needs == needs:
+                    raise
+                needs = error.needs
+                continue
+            more = more_needs(traced)
+            if more == needs:
+                return _finish(traced, compilers), needs
+            disarm(traced.tracer.alive)
+            needs = more
+
     reason = "a partition function" if dynamic and compilers.partition is not None else ""
     if dynamic and not reason:
         try:
-            return _specialize(fn, args, kwargs, bind, compilers, Needs(dynamic=dynamic))
+            return made(Needs(dynamic=dynamic))
         except UnsupportedError as error:
             reason = error.reason
         except Exception as error:
             reason = type(error.__cause__ or error).__name__
-    made = _specialize(fn, args, kwargs, bind, compilers, Needs())
+    found = made(Needs())
     if reason:  # not of what cannot be traced at all
         count("static", reason)
-    return made
-
-
-def _specialize(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    bind: Callable[[bool], Bound],
-    compilers: Compilers,
-    needs: Needs,
-) -> tuple[Specialization, Needs]:
-    """Trace until nothing more is needed."""
-    while True:
-        bound = bind(needs.gradients)
-        try:
-            traced = trace(fn, args, kwargs, bound, needs)
-        except UserError as error:
-            if error.needs == needs:
-                raise
-            needs = error.needs
-            continue
-        more = more_needs(traced)
-        if more == needs:
-            return _finish(traced, compilers), needs
-        disarm(traced.tracer.alive)
-        needs = more
+    return found
 
 
 def _finish(traced: Traced, compilers: Compilers) -> Specialization:
@@ -149,13 +133,13 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
             part = _partition(traced, analysis, recorded, backwards, compilers, after)
-            taken, symbols = taken_symbols(part.forward), traced.tracer.symbols
-            once = unused(recorded, part, taken if symbols is None else [*taken, *symbols.reads, *symbols.derived])
-            more = [name for name in symbols_of(once) if name not in taken]
-            made = _emit(traced, analysis, groups, order, part, compilers, after, (*taken, *more))
+            takes, symbols = part.forward.inputs, traced.tracer.symbols
+            known = [x for x in takes if isinstance(x, str)]
+            once = unused(recorded, part, known if symbols is None else [*known, *symbols.reads, *symbols.derived])
+            more = [name for name in symbols_of(once) if name not in known]
+            made = _emit(traced, analysis, groups, order, part, compilers, after, (*known, *more))
             if once:
-                given: list[Node | str] = [*part.forward.inputs, *taken, *more]
-                run_once(made.call, given, once, traced.tracer.draws.drawn_from(), len(more))
+                run_once(made.call, [*takes, *more], once, traced.tracer.draws.drawn_from(), len(more))
             return made
     finally:
         disarm(traced.tracer.alive)
@@ -194,6 +178,8 @@ def _emit(
     given: tuple[str, ...],
 ) -> Specialization:
     symbols, signature = traced.tracer.symbols, analysis.signature
+    if not groups:
+        compilers = replace(compilers, forward=compilers.inference)
     kept = _kept_writes(traced, analysis, part) if compilers.keep_writes and not groups else {}
     forward = compile_forward(part.forward, compilers, kept, differentiable=bool(groups), env=symbols and symbols.env)
     attachments = _attachments(traced, analysis, groups, part, compilers)
@@ -207,7 +193,7 @@ def _emit(
         reads[name] = at.source("a")
     modes = _modes(traced, part, bool(groups))
     taken = Symbolic(reads, {} if symbols is None else symbols.derived, given, tuple(part.forward.defined))
-    if (compilers.forward if groups else compilers.inference) is not nop:  # results may lie as the compiler likes
+    if compilers.forward is not nop:  # results may lie as the compiler likes
         looks = zip(signature.results, analysis.results, strict=True)
         signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
     results = {n: k for k, n in enumerate(part.forward.results) if signature.results[k].stride is not None}
@@ -258,7 +244,8 @@ def _attachments(
     lies = [i.geometry for i in traced.inputs]
     for region in groups:
         graphs = by_component.get(region.component, [])
-        known = {n: k for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)}
+        saved = [(n, k) for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)]
+        known = {n: k for n, k in saved if isinstance(n, Node)}
         held = region.held()
         ends = [end.input for end in region.component.inputs if isinstance(end, Given)]
         views = [t for k in ends if k in seen.counted and _torch.base_of(t := traced.inputs[k].real) is not None]

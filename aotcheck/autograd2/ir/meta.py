@@ -139,7 +139,7 @@ def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica, in terms."""
     dtype = t.dtype
     shape, stride, offset = tuple(t.shape), t.stride(), _offset(t)
-    if _torch.is_symbolic(t):
+    if _torch.has_symbols(t):
         shape, stride, offset = tuple(map(term, shape)), tuple(map(term, stride)), term(offset)
     return Geometry(offset, shape, stride, dtype, dtype.is_complex and t.is_conj(), _is_neg(t))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -154,15 +154,11 @@ def function_of(
         if gone:
             code.lines.append(f"del {', '.join([code.values[n] for n in gone])}")
     given = ["None" if n is None else code.values[n] for n in outputs]
-    body = _indented([*code.lines, f"return ({''.join(f'{x}, ' for x in [*given, *defined])})"])
-    source = f"def graph({', '.join(taken)}):\n{body}"
+    lines = [*code.lines, f"return ({''.join(f'{x}, ' for x in [*given, *defined])})"]
+    source = "\n    ".join([f"def graph({', '.join(taken)}):", *lines]) + "\n"
     exec(compile(source, f"<aotcheck graph {next(_count)}>", "exec"), code.names)
     function: Callable[..., Any] = code.names["graph"]
     return function
-
-
-def _indented(lines: Iterable[str]) -> str:
-    return "".join(f"    {line}\n" for line in lines)
 
 
 def _example(a: Any) -> Any:
@@ -244,20 +240,20 @@ class Compilers:
 def compile_forward(
     graph: ForwardGraph, compilers: Compilers, kept: Mapping[int, int], *, differentiable: bool, env: Any = None
 ) -> Callable[..., Any]:
-    """What computes results and saved tensors of a forward graph, taking its inputs one by one, then its symbols.
+    """What computes results and saved tensors of a forward graph, taking its inputs one by one.
 
     Results that are ``kept``, by position, it writes to inputs; these it gives in their place.
     """
-    compiler, table = compilers.forward if differentiable else compilers.inference, compilers.decompositions
-    log("forward", lambda: python_of(forward_module(graph, differentiable=differentiable)[0], "forward"))
+    compiler, table, gives = compilers.forward, compilers.decompositions, (*graph.results, *graph.saved)
+    log("forward", lambda: python_of(forward_module(graph, differentiable=differentiable), "forward"))
     if compiler is nop and not table:
-        _check(forward_module, graph)
-        results = (*graph.results, *graph.saved)
-        return function_of([*graph.inputs, *taken_symbols(graph)], graph.nodes, results, graph.defined)
-    made = _compiled(*forward_module(graph, differentiable=differentiable), compiler, table, env, kept)
+        if config().debug:
+            assert_functional(forward_module(graph))
+        return function_of(graph.inputs, graph.nodes, gives, graph.defined)
+    module = forward_module(graph, differentiable=differentiable)
+    made = _compiled(module, examples(graph.inputs, env), compiler, table, kept)
     count, written = len(graph.results), set(kept.values())
-    own = [k for k, n in enumerate((*graph.results, *graph.saved)) if n.op is _CLONE or k < count]
-    own = [k for k in own if k not in kept]
+    own = [k for k, n in enumerate(gives) if k not in kept and (n.op is _CLONE or k < count)]
     if not kept:
         return lambda *inputs: _with_own_memory(inputs, made(*inputs), own)
 
@@ -303,57 +299,39 @@ def _address(a: Any) -> int | None:
     return _torch.address_of(a) if isinstance(a, Tensor) and a.numel() else None
 
 
-def forward_module(graph: ForwardGraph, *, differentiable: bool = True) -> tuple[fx.GraphModule, list[Node | str]]:
-    """A forward graph as compilers get it, and what it takes."""
-    inputs: list[Node | str] = [*graph.inputs, *taken_symbols(graph)]
-    named = [(f"primals_{k + 1}" if differentiable else f"arg{k}_1", n) for k, n in enumerate(inputs)]
+def forward_module(graph: ForwardGraph, *, differentiable: bool = True) -> fx.GraphModule:
+    """A forward graph as compilers get it."""
+    named = [(f"primals_{k + 1}" if differentiable else f"arg{k}_1", n) for k, n in enumerate(graph.inputs)]
     for title, n in named:
         if isinstance(n, Node):
             n.name = title
-    results = (*graph.results, *graph.saved)
-    return graph_module(named, graph.nodes, results, "aotcheck_forward", graph.defined), inputs
-
-
-def taken_symbols(graph: ForwardGraph) -> list[str]:
-    """The symbols of which a forward graph is given the values."""
-    return [name for name in symbols_of(graph.nodes) if name not in graph.defined]
+    return graph_module(named, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward", graph.defined)
 
 
 def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None) -> Callable[..., Any]:
     """What computes gradients, taking saved tensors, then symbols, then tangents."""
     compiler, table = compilers.backward, compilers.decompositions
-    log("backward", lambda: python_of(backward_module(graph)[0], "backward"))
+    log("backward", lambda: python_of(backward_module(graph), "backward"))
     if compiler is nop and not table:
-        _check(backward_module, graph)
-        return function_of(_backward_inputs(graph), graph.nodes, graph.backward.gradients, {})
+        if config().debug:
+            assert_functional(backward_module(graph))
+        return function_of(graph.inputs, graph.nodes, graph.backward.gradients, {})
     with torch.inference_mode(False), torch.enable_grad():
-        return _compiled(*backward_module(graph), compiler, table, env)
+        return _compiled(backward_module(graph), examples(graph.inputs, env), compiler, table, {})
 
 
-def backward_module(graph: BackwardGraph) -> tuple[fx.GraphModule, list[Node | str]]:
-    """A backward graph as compilers get it, and what it takes."""
-    inputs, tangents = _backward_inputs(graph), len(graph.inputs) - len(graph.saved)
-    kept = inputs[: len(inputs) - tangents]
-    names = [n.name if isinstance(n, Node) and n.name else f"saved_{k + 1}" for k, n in enumerate(kept)]
-    names += [f"tangents_{k + 1}" for k in range(tangents)]
-    named = list(zip(names, inputs, strict=True))
-    return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward"), inputs
-
-
-def _backward_inputs(graph: BackwardGraph) -> list[Node | str]:
-    count = len(graph.saved)
-    return [*graph.inputs[:count], *symbols_of(graph.nodes), *graph.inputs[count:]]
-
-
-def _check(make: Callable[[Any], tuple[fx.GraphModule, Any]], graph: Any) -> None:
-    if config().debug:
-        assert_functional(make(graph)[0])
+def backward_module(graph: BackwardGraph) -> fx.GraphModule:
+    """A backward graph as compilers get it."""
+    first = len(graph.inputs) - len(graph.backward.tangents)
+    names = [n.name if isinstance(n, Node) and n.name else f"saved_{k + 1}" for k, n in enumerate(graph.inputs[:first])]
+    names += [f"tangents_{k + 1}" for k in range(len(graph.backward.tangents))]
+    named = list(zip(names, graph.inputs, strict=True))
+    return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward")
 
 
 def _compiled(
-    module: fx.GraphModule, inputs: Sequence[Node | str], compiler: Compiler, table: Any, env: Any, kept: Any = ()
+    module: fx.GraphModule, fakes: list[Any], compiler: Compiler, table: Any, kept: Mapping[int, int]
 ) -> Callable[..., Any]:
-    fakes = examples(inputs, env)
     if table:
         module = _torch.decomposed(module, fakes, table)
     else:
