@@ -178,20 +178,6 @@ def generator_address(generator: torch.Generator) -> int:
     return int(cast(Any, generator)._cdata)
 
 
-# -- trees
-
-
-def is_tree_node(kind: type) -> bool:
-    """Whether torch's pytree has been told how to take objects of the class apart."""
-    return kind in pytree.SUPPORTED_NODES
-
-
-def one_level(x: Any) -> tuple[list[Any], Any]:
-    """The children of a tree node, and what builds it again of those."""
-    children, spec = pytree.tree_flatten(x, is_leaf=lambda y: y is not x)
-    return children, spec
-
-
 # -- storages
 
 ITS_BASE, ITS_ADDRESS = "._base", "._cdata"
@@ -235,7 +221,8 @@ sequence_number: Callable[[], int] = vars(_C._autograd)["_get_sequence_nr"]
 _running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
 _version: Any = vars(_C.TensorBase)["_version"]
 _set_version: Any = _C._autograd._unsafe_set_version_counter
-_apply = vars(_C._FunctionBase)["apply"]
+bound_apply: Callable[[Any], Callable[..., Any]] = functools.partial(vars(_C._FunctionBase)["apply"].__get__, None)
+"""``apply`` of a ``torch.autograd.Function``, without the Python layer for transforms of torch.func."""
 _base: Any = Tensor._base
 base_of: Callable[[Tensor], Tensor | None] = _base.__get__
 """The tensor of which autograd takes another for a view."""
@@ -319,12 +306,6 @@ set_gradient: Callable[[Tensor, Tensor | None], None] = _grad.__set__
 def has_hooks(t: Tensor) -> bool:
     """Whether gradients of ``t`` go through hooks, or are retained."""
     return bool(t._backward_hooks) or bool(getattr(t, "_post_accumulate_grad_hooks", None)) or t.retains_grad
-
-
-def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``function.apply`` without the Python layer for transforms of torch.func."""
-    apply: Callable[..., Any] = _apply.__get__(None, function)
-    return apply
 
 
 @contextlib.contextmanager

@@ -15,12 +15,10 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck.autograd2.frontend.bind import ARGUMENTS, Bound
-from aotcheck.autograd2.ir.structure import GONE, content_of, set_content, unchanged
+from aotcheck.autograd2.ir.structure import GONE, PLAIN, content_of, set_content, unchanged
 
 Change = tuple[int, Any, Any]
 """Which table, the key, and the value that it has now; ``GONE`` if none."""
-
-_PLAIN = (int, float, bool, str, bytes, complex, type(None))
 
 
 def replaced(x: Any, replicas: Mapping[Tensor, Tensor]) -> Any:
@@ -119,4 +117,4 @@ def changes(bound: Bound, during: list[Any]) -> list[Change]:
 def _unchanged(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    return type(a) is type(b) and type(a) in _PLAIN and a == b and bool(a or repr(a) == repr(b))  # 0.0 is not -0.0
+    return type(a) is type(b) and type(a) in PLAIN and a == b and bool(a or repr(a) == repr(b))  # 0.0 is not -0.0

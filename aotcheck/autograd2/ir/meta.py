@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,17 +11,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.size import (
-    Size,
-    at_least,
-    by_size,
-    contiguous_strides,
-    is_contiguous,
-    is_static,
-    product,
-    same,
-    term,
-)
+from aotcheck.autograd2.ir.size import Size, at_least, by_size, contiguous_strides, is_contiguous, is_static, same, term
 
 
 class Geometry(NamedTuple):
@@ -44,7 +35,7 @@ class Geometry(NamedTuple):
     @property
     def numel(self) -> Size:
         """How many elements it has."""
-        return product(self.shape)
+        return math.prod(self.shape)
 
     @property
     def is_contiguous(self) -> bool:

@@ -102,14 +102,6 @@ by_size = functools.cmp_to_key(lambda a, b: 0 if same(a, b) else 1 if at_least(a
 """A key by which terms are sorted, the smallest first."""
 
 
-def product(sizes: Iterable[Size]) -> Size:
-    """Of no sizes 1."""
-    n: Any = 1
-    for size in sizes:
-        n = n * size
-    return n
-
-
 def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
     """Row-major strides, as torch gives them: a dimension of no elements counts as one of one element."""
     strides: list[Size] = []

@@ -272,8 +272,8 @@ def take_apart(
     content = _content(x, go)
     if content is not None and (kind in _CONTAINERS or hasattr(x, "_fields")):
         return content
-    if _torch.is_tree_node(kind):
-        children, spec = _torch.one_level(x)
+    if kind in _torch.pytree.SUPPORTED_NODES:
+        children, spec = _torch.pytree.tree_flatten(x, is_leaf=lambda y: y is not x)
         return TreeOf(spec, tuple(map(go, children)))
     known = (types.FunctionType, types.ModuleType, enum.Enum)
     if kind is weakref.ref and isinstance(x(), Tensor):

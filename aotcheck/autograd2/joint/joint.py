@@ -112,7 +112,11 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     before, tracer.in_backward = len(tracer.graph.effects), True
     tracer.table.backwards_begun += 1
     try:
-        with _surroundings(request), tracer.draws.stretch(), tracer, _stopping(region, undefined):
+        with torch.inference_mode(False), contextlib.ExitStack() as stack:  # first: its end restores autocast too
+            modes: list[Any] = [_torch.single_threaded_backward(), _torch.autocast_off()]
+            modes += [torch.autocast(device, dtype=dtype) for device, dtype in request.casts]
+            for mode in [*modes, tracer.draws.stretch(), tracer, _stopping(region, undefined)]:
+                stack.enter_context(mode)
             ends = [*[edge_of(region.ends[k]) for k in asked], *dropped]
             if not ends:  # it may raise; where nothing is asked for, the result was, and its node alone runs
                 last = None if request.inputs is None else starts
@@ -137,17 +141,6 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     finally:
         tracer.in_backward = False
         del tracer.graph.effects[before:]
-
-
-@contextlib.contextmanager
-def _surroundings(request: Request) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(_torch.single_threaded_backward())
-        stack.enter_context(_torch.autocast_off())
-        for device, dtype in request.casts:
-            stack.enter_context(torch.autocast(device, dtype=dtype))
-        yield
 
 
 @contextlib.contextmanager

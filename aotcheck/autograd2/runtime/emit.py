@@ -45,7 +45,7 @@ from aotcheck.autograd2.ir.signature import (
     Written,
 )
 from aotcheck.autograd2.ir.size import text
-from aotcheck.autograd2.ir.structure import GONE, Structure, build, set_item
+from aotcheck.autograd2.ir.structure import GONE, build, set_item
 from aotcheck.autograd2.joint.joint import InputAfter
 from aotcheck.autograd2.joint.regions import Component
 from aotcheck.autograd2.runtime import source as helpers
@@ -53,7 +53,6 @@ from aotcheck.autograd2.runtime.function import IDENTITY, Runner, alone, attach,
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, line_of, make, numbers, under
 from aotcheck.autograd2.trace.gate import Event, refuse
 
-NOTHING: Mapping[int, int] = {}
 Call = Callable[[Sequence[Tensor], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 """Takes the inputs in order, the containers of the call, its tables and its numbers; returns the call's result."""
 
@@ -84,9 +83,9 @@ def emit(
     attachments: Sequence[Attachment],
     modes: Modes,
     symbolic: Symbolic,
-    after: Sequence[InputAfter] = (),
-    shared: Mapping[int, int] = NOTHING,
-    order: Sequence[int | End | Written] = (),
+    after: Sequence[InputAfter],
+    shared: Mapping[int, int],
+    order: Sequence[int | End | Written],
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -103,7 +102,7 @@ def emit(
     s = Source()
     s.names |= vars(helpers) | {
         "forward": forward, "attach": attach, "alone": alone, "no_grad": torch.no_grad, "build": build,
-        "watch": watch, "math": math,
+        "watch": watch, "math": math, "set_item": set_item, "GONE": GONE,
         "enable_grad": torch.enable_grad, "set_grad": _torch.set_grad, "stand_in": stand_in,
         "empty": torch.empty, "inference": torch.inference_mode, "parameter": torch.nn.Parameter,
         "set_data": _torch.set_data, "set_gradient": _torch.set_gradient, "GraphFailedError": GraphFailedError,
@@ -175,9 +174,10 @@ def emit(
     for structure in signature.shared:
         s.add(f"looked.append({built(s, structure, made)})")
     for assign in effects.assigned:
-        _assign(s, assign.table, assign.key, assign.value, made)
-    for of, value in effects.gradients:
-        s.add(f"set_gradient({of}, {built(s, value, made)})")
+        value = "GONE" if assign.value is None else built(s, assign.value, made)
+        s.add(f"set_item(tables[{assign.table}], {built(s, assign.key, made)}, {value})")
+    for of, gradient in effects.gradients:
+        s.add(f"set_gradient({of}, {built(s, gradient, made)})")
     if effects.grad_mode is not None:
         s.add(f"set_grad({effects.grad_mode})")
     s.add(f"return {built(s, signature.output, made)}")
@@ -193,6 +193,11 @@ def alias_of(how: How) -> Alias | None:
     return alias if isinstance(alias, Alias) else None
 
 
+def _as_base(k: int) -> str:
+    """The line that makes a result a view of nothing."""
+    return f"if r{k}{_torch.ITS_BASE} is not None: r{k} = r{k}.detach()"
+
+
 def _in_place(line: str, signature: Signature, k: int, modes: Modes) -> str:
     """A line that changes an input: inference tensors may only be changed in inference mode."""
     if modes.inference or not signature.inputs[k].meta.is_inference:
@@ -203,7 +208,7 @@ def _in_place(line: str, signature: Signature, k: int, modes: Modes) -> str:
 def _look(s: Source, k: int, look: GraphResult, inside: bool) -> None:
     """The graph's result becomes what the caller is to see; ``inside``: the graph ran in inference mode."""
     if look.view:
-        s.add(f"if r{k}{_torch.ITS_BASE} is not None: r{k} = r{k}.detach()")
+        s.add(_as_base(k))
     if look.stride is not None:
         wanted = numbers(look.stride)
         s.add(f"if r{k}.stride() != {wanted}: r{k} = restrided(r{k}, {wanted})")
@@ -318,7 +323,7 @@ class _Order:
     def early(self) -> None:
         """Views that are made before their base is written."""
         for k in sorted({k for attachment in self.attachments for k in attachment.dirty}):
-            self.s.add(f"r{k} = as_base(r{k})")
+            self.s.add(_as_base(k))
         inputs, made, effects = self.signature.inputs, self.signature.made, self.signature.effects
         viewed = {how.base for how in made if isinstance(how, Alias) and how.early}
         for m in effects.moved:  # memory that was freed grows back before views of arguments on it are made
@@ -466,9 +471,3 @@ def _write(w: Written, known: bool, modes: Modes) -> str:
     if w.kind is Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
     return f"{mode}a{w.input}.copy_(r{w.result})"
-
-
-def _assign(s: Source, table: int, key: Structure, value: Structure | None, made: str) -> None:
-    s.names |= {"set_item": set_item, "GONE": GONE}
-    given = "GONE" if value is None else built(s, value, made)
-    s.add(f"set_item(tables[{table}], {built(s, key, made)}, {given})")

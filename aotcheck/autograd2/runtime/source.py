@@ -41,11 +41,6 @@ def check_memory(tensors: Sequence[Tensor]) -> None:
             refuse(Event.MEMORY)
 
 
-def as_base(t: Tensor) -> Tensor:
-    """``t``, as a view of nothing."""
-    return t if _torch.base_of(t) is None else t.detach()
-
-
 def restrided(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     """``t`` with these strides."""
     own = t.stride()

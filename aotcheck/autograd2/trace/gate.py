@@ -15,7 +15,6 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.ir.graph import Where
 
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd2", "aotcheck._torch2")
-_lines: dict[tuple[str, int], Where] = {}
 
 
 def user_line() -> Where | None:
@@ -24,12 +23,7 @@ def user_line() -> Where | None:
     while frame is not None:
         module: str = frame.f_globals.get("__name__", "")
         if module != "torch" and not module.startswith(_NOT_THE_USERS):
-            code = frame.f_code
-            key = (code.co_filename, frame.f_lineno)
-            found = _lines.get(key)
-            if found is None:
-                found = _lines[key] = Where(code.co_filename, frame.f_lineno, code.co_name)
-            return found
+            return Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return None
 
