@@ -25,11 +25,6 @@ from aotcheck.autograd2.specialize import Specialization, specialize
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import UserError
 
-__all__ = [
-    "Compiled", "CompiledModule", "aot_function", "aot_module", "aot_module_simplified", "compiled_function",
-    "compiled_module", "make_boxed_compiler", "make_boxed_func",
-]  # fmt: skip
-
 _MOST_FAST = 4
 _MOST_BUILT = 4
 Fast = Callable[[tuple[Any, ...], dict[str, Any]], Any]

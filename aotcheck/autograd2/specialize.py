@@ -15,7 +15,7 @@ from aotcheck.autograd2.config import count, log, python_of
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node, symbols_of
-from aotcheck.autograd2.ir.signature import Alias, BaseOf, End, Fresh, Given, Made, MadeLeaf, Signature, Written
+from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, MadeLeaf, Mutation, Signature
 from aotcheck.autograd2.ir.size import Dynamic, Of
 from aotcheck.autograd2.joint.joint import (
     Backward,
@@ -26,7 +26,7 @@ from aotcheck.autograd2.joint.joint import (
     trace_all,
     trace_backward,
 )
-from aotcheck.autograd2.joint.regions import Held, Region, regions
+from aotcheck.autograd2.joint.regions import Held, Order, Region, regions
 from aotcheck.autograd2.partition import BackwardGraph, Partition, cut_backward, joint_module, partition, saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, run_once, unused
 from aotcheck.autograd2.runtime.emit import Attachment, Call, emit
@@ -171,7 +171,7 @@ def _emit(
     traced: Traced,
     analysis: Analysis,
     groups: Sequence[Region],
-    order: Sequence[int | End | Written],
+    order: Order,
     part: Partition,
     compilers: Compilers,
     after: Sequence[InputAfter],
@@ -275,11 +275,12 @@ class _Seen:
     """What the caller may write before a backward: inputs, and results, by the addresses of their storages."""
 
     def __init__(self, traced: Traced, analysis: Analysis) -> None:
-        written = {k for w in analysis.signature.effects.written for k in w.beside}
-        self.counted = {k for w in analysis.signature.effects.written if w.kind.name != "HIDDEN" for k in w.beside}
+        writes = analysis.signature.effects.written
+        written = {k for w in writes for k in w.beside}
+        self.counted = {k for w in writes if w.kind is not Mutation.HIDDEN for k in w.beside}
         self.after: dict[Node | None, Given] = {}
         self.by_address: dict[int, list[tuple[Given | Made, Tensor, Node | None]]] = {}
-        for w in analysis.signature.effects.written:
+        for w in writes:
             for v in traced.inputs[w.input].state.views.values():
                 if v.value is not None and v.version == v.state.version and v.value.op != PLACEHOLDER:
                     self.after[v.value] = Given(w.input)

@@ -196,10 +196,6 @@ class _Walk:
         """What TorchScript has compiled already."""
         self.bound.refused.append(("SCRIPT", path))
 
-    def submodule(self, x: nn.Module, path: str) -> None:
-        """A module that was not found in another."""
-        self.module(x, path, "")
-
     def method(self, x: types.MethodType, path: str) -> None:
         """A function and what it is bound to."""
         self.value(x.__self__, path)
@@ -249,8 +245,8 @@ class _Walk:
         if type(x) not in _CONTAINERS:
             self.attributes(x, path)
 
-    def module(self, x: nn.Module, path: str, prefix: str) -> None:
-        """A module: parameters, buffers, what else it has, and its modules."""
+    def module(self, x: nn.Module, path: str, prefix: str = "") -> None:
+        """A module: parameters, buffers, what else it has, and its modules; ``prefix`` is of one found in another."""
         bound = self.bound
         if not bound.enter(x, path):
             return
@@ -342,7 +338,7 @@ _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
     (PLAIN, _Walk.plain),
     (SYMBOLIC, _Walk.symbolic),
     ((torch.jit.ScriptModule, torch.jit.ScriptFunction), _Walk.script),
-    (nn.Module, _Walk.submodule),
+    (nn.Module, _Walk.module),
     (types.FunctionType, _Walk.function),
     (types.MethodType, _Walk.method),
     (functools.partial, _Walk.partial),

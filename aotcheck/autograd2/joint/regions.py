@@ -36,6 +36,9 @@ from aotcheck.autograd2.trace.run import Traced
 Edge = tuple[Any, int]
 """A node of autograd, and which of its results a gradient is of."""
 
+Order = tuple[int | End | Written, ...]
+"""What comes in eager's order: regions, by position; views that get their history again; writes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Component:
@@ -199,8 +202,8 @@ class _Graph:
         return None, None
 
 
-def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], tuple[int | End | Written, ...]]:
-    """The results with a history, in components; and these, by position, views and writes in eager's order."""
+def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], Order]:
+    """The results with a history, in components; and what comes in eager's order."""
     graph = _Graph(traced, analysis)
     owner: dict[Any, Any] = {}
 

@@ -47,7 +47,7 @@ from aotcheck.autograd2.ir.signature import (
 from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.ir.structure import GONE, build, set_item
 from aotcheck.autograd2.joint.joint import InputAfter
-from aotcheck.autograd2.joint.regions import Component
+from aotcheck.autograd2.joint.regions import Component, Order
 from aotcheck.autograd2.runtime import source as helpers
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, alone, attach, stand_in, watch
 from aotcheck.autograd2.runtime.source import Modes, Source, Symbolic, built, line_of, make, numbers, under
@@ -85,7 +85,7 @@ def emit(
     symbolic: Symbolic,
     after: Sequence[InputAfter],
     shared: Mapping[int, int],
-    order: Sequence[int | End | Written],
+    order: Order,
 ) -> tuple[Call, str]:
     """The function that runs at each call, and its source.
 
@@ -235,7 +235,7 @@ class _Order:
     entries: dict[int, str] = field(default_factory=dict, init=False)
     """What stands for inputs as they were before they were written."""
 
-    def all(self, order: Sequence[int | End | Written]) -> None:
+    def all(self, order: Order) -> None:
         """Everything; what is in ``order`` first."""
         effects = self.signature.effects
         self.early()

@@ -16,7 +16,7 @@ from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, term
 from aotcheck.autograd2.trace.gate import Event, refuse, user_line
 from aotcheck.autograd2.trace.generators import Draws, operands
-from aotcheck.autograd2.trace.info import OpInfo
+from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, view_in_numbers, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
@@ -113,16 +113,8 @@ class Recorder:
         if func is torch.ops.inductor.resize_storage_bytes_.default:
             self.table.read(args[0])  # notes the size, which the call sets once views of what was are made
             return out
-        if not info.random and not _torch.schema_of(func).returns:
-            node = self.call(func, self.values(args), self.value_of(dict(kwargs)))
-            self.graph.effects.append(node)
-            return out
         values, named = self.values(args), self.value_of(dict(kwargs))
-        if info.random:
-            node = self.drawn(func, values, named, kwargs.get("generator"), device)
-        else:
-            node = self.call(func, values, named)
-        return self.results(out, node, device)
+        return self.results(out, self.draw_or_call(func, values, named, kwargs.get("generator"), device), device)
 
     def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the op's meta kernel gives, laid out as eager does, or what it gave for operands that lie so."""
@@ -206,7 +198,7 @@ class Recorder:
 
     # -- kernels, nodes and results
 
-    def drawn(
+    def draw_or_call(
         self,
         func: Any,
         values: tuple[Any, ...],
@@ -214,7 +206,9 @@ class Recorder:
         generator: torch.Generator | None,
         device: torch.device,
     ) -> Node:
-        """The node of an op that draws random numbers: see Note [Draws]."""
+        """The node of an op. If it draws random numbers, the draw may have been recorded already: see Note [Draws]."""
+        if not info_of(func).random:
+            return self.call(func, values, named)
         sequence = self.draws.of(generator, device)
         asked = (func, *operands(values, named))
         node = sequence.again(asked)

@@ -80,7 +80,7 @@ def _drawn(
         strides = [*lies.shape], [*lies.stride]
         operand = tracer.call(aten.empty_strided.default, strides, {"dtype": lies.dtype, "device": device})
     operand.device = device
-    node = tracer.drawn(info.functional, (operand, *values[1:]), named, kwargs.get("generator"), device)
+    node = tracer.draw_or_call(info.functional, (operand, *values[1:]), named, kwargs.get("generator"), device)
     node.device = device
     has = row_major(lies.shape, lies.dtype)
     if not order:
@@ -199,10 +199,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         if t.shape != r.shape:
             move(tracer, aten.resize_.default, info, (t, [*r.shape]), {})
     device = state_of(targets[0]).device
-    if info.random:
-        node = tracer.drawn(info.functional, values, named, rest.get("generator"), device)
-    else:
-        node = tracer.call(info.functional, values, named)
+    node = tracer.draw_or_call(info.functional, values, named, rest.get("generator"), device)
     node.device = device
     for k, (t, r) in enumerate(zip(targets, wanted, strict=True)):
         _write(tracer, t, node if single else _item(tracer, node, k, t), geometry_of(r))
