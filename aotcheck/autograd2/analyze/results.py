@@ -1,4 +1,21 @@
-"""The graph's results, and how the tensors that a call gives are made of them."""
+"""The graph's results, and how the tensors that a call gives are made of them.
+
+A tensor is a result of the graph (``r0``), an input (``a0``), or what views make of one of these or of another tensor
+(``m0``); what has no history is placed on a storage by its geometry. As ``explain`` prints it, without grad modes:
+
+    y = x @ w                           m0 = r0
+    return y, y[0], x.t()               m1 = m0 then aten.select.int(_, 0, 0)
+                                        m2 = a0 then aten.t.default(_)
+
+    y = x.view(-1)                      m0 = a0 then aten.view.default(_, [-1]), before a0 moves
+    x.set_(torch.zeros(3))              m1 = r0, and a0 lies where m1 does
+    return y
+
+    y = torch.zeros(4)                  m0 = m2 then aten.view.default(_, [2, 2]), before m2 moves
+    v = y.view(2, 2)                    m1 = m2 moved to m3
+    y.data = torch.ones(3)              m2 = r0
+    return v, y                         m3 = r1
+"""
 
 from __future__ import annotations
 
