@@ -9,6 +9,7 @@ from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.execute import Observation, identity, role_of
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.leniency import is_soft, soft_kinds
+from aotcheck.oracle.raised import Raised
 from aotcheck.oracle.snapshot import GradientFacts, TensorFacts
 from aotcheck.oracle.values import FUZZED, Agreement, Tolerance, compare_values, same_bits
 from aotcheck.program.running import harness
@@ -16,7 +17,8 @@ from aotcheck.program.running import harness
 HARD, SOFT = Severity.HARD, Severity.SOFT
 
 FREED_TWICE = "backward through the graph a second time"
-SAVED_WRITTEN = "modified by an inplace operation"
+SAVED_WRITTEN = ("modified by an inplace operation", "another view of its base has been modified inplace")
+"""What eager says where a tensor that it saved was written, or what that is a view of."""
 STRICT = Backend("any", identity)
 """A backend that promises everything."""
 
@@ -74,11 +76,16 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
         if pair.eager.phase is Phase.PROBE:
             yield Difference(OracleKind.PERMISSIVE, SOFT, place, *described, f"eager {eager.type}")
         else:
-            unneeded = pair.kept is not None and SAVED_WRITTEN in eager.message and _agrees(pair, pair.kept)
+            unneeded = pair.kept is not None and finds_a_write(eager) and _agrees(pair, pair.kept)
             severity = SOFT if unneeded or (pair.eager.partly and FREED_TWICE in eager.message) else HARD
             yield Difference(OracleKind.EXCEPTION, severity, place, *described, f"missing {eager.key}")
     else:
         yield Difference(OracleKind.EXCEPTION, HARD, place, *described, compiled.key)
+
+
+def finds_a_write(raised: Raised) -> bool:
+    """Whether a backward raised this as what it needs was written."""
+    return any(said in raised.message for said in SAVED_WRITTEN)
 
 
 def _agrees(pair: Pair, eager: Observation) -> bool:

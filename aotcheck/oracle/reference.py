@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from aotcheck.backends import Backend
-from aotcheck.oracle.compare import SAVED_WRITTEN, STRICT, Pair, compare
+from aotcheck.oracle.compare import STRICT, Pair, compare, finds_a_write
 from aotcheck.oracle.execute import Observation, identity, observe
 from aotcheck.oracle.kinds import OracleKind, Phase, Severity
 from aotcheck.oracle.undefined import (
@@ -60,7 +60,7 @@ class Reference:
         nothing is written between its steps.
         """
         by_itself = replace(self.program, calls=_undisturbed(self.program.calls))
-        if not _finds_a_write(self.eager) or _finds_a_write(eagerly(by_itself, self.device, self.calls)):
+        if not _raises(self.eager) or _raises(eagerly(by_itself, self.device, self.calls)):
             return False
         with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
             self._copies = eagerly(self.program, self.device, self.calls)
@@ -141,9 +141,9 @@ def _undisturbed(calls: Sequence[Call]) -> tuple[Call, ...]:
     return tuple([replace(call, steps=tuple(its)) for call, its in zip(own, steps, strict=True)])
 
 
-def _finds_a_write(steps: Sequence[Observation]) -> bool:
+def _raises(steps: Sequence[Observation]) -> bool:
     """Whether a backward raised as what it needs was written."""
-    return any(o.raised is not None and SAVED_WRITTEN in o.raised.message for o in steps)
+    return any(o.raised is not None and finds_a_write(o.raised) for o in steps)
 
 
 def _by_step(steps: Sequence[Observation]) -> ByStep:

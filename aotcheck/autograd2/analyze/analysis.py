@@ -53,10 +53,12 @@ def more_needs(traced: Traced) -> Needs:
 def _is_recorded_view(i: TracedInput) -> bool:
     """Whether an input is a view that autograd will not have written as it writes other tensors."""
     base = _torch.base_of(i.real)
-    if base is None:
-        return False
-    plain = _torch.creation_meta(i.real) == _torch.CreationMeta.DEFAULT
-    return base.requires_grad or i.real.requires_grad or not plain
+    return base is not None and (base.requires_grad or i.real.requires_grad or not _is_plain(i.real))
+
+
+def _is_plain(t: Tensor) -> bool:
+    """Whether autograd makes ``t`` again if it is a view and its base is written."""
+    return _torch.base_of(t) is None or bool(_torch.creation_meta(t) == _torch.CreationMeta.DEFAULT)
 
 
 def _storages(traced: Traced) -> dict[StorageState, list[int]]:
@@ -130,7 +132,8 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
         if i.geometry.is_beyond(state.nbytes):
             refuse(Event.FREED, f"{i.input.descriptor} is written, and has a grad_fn or gets one")
         index = results.add(table.read(i.replica), i.geometry, i.replica)
-        yield Written(k, index, Mutation.DIFFERENTIABLE, beside=members)
+        by_view = type(i.replica.grad_fn).__name__ == "CopySlices"
+        yield Written(k, index, Mutation.DIFFERENTIABLE, beside=members, by_view=by_view)
         if len(roots) == 1 and state.flat is None:
             return
         seen = tuple(j for j in seen if j != k)
@@ -180,8 +183,11 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             at = 0 if beyond else len(found)  # before its storage shrinks
             counts, resets = not state_of(t).data_assigned, state_of(t).is_reset
             found.insert(at, MetadataMutation(k, results.at(t), counts, late, resets=resets))
-        elif i.node and not (written or state_of(t).was_a_view) and _torch.version_of(t) != i.version:
-            found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
+        elif i.node and not written and _torch.version_of(t) != i.version:
+            if not _is_plain(i.real):
+                refuse(Event.NO_GRAD_VIEW, f"{i.input.descriptor}")
+            if not state_of(t).was_a_view:
+                found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
         by_base = i.node is None and not state_of(t).told  # views require grad as their base does
         if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
@@ -220,7 +226,7 @@ def analyze(traced: Traced) -> Analysis:
 
     output = apart(traced.result)
     assigned = [Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
-    gradients = _gradients(traced, apart, tensors) if traced.tracer.needs.gradients else ()
+    gradients = _gradients(traced, apart, tensors)
     if any(t.retains_grad for t in (*traced.position, *tensors)):
         refuse(Event.HOOK, "retain_grad")
     results.make_all(tensors)
@@ -279,7 +285,7 @@ def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple
     """Leaves whose ``.grad`` is another tensor than before; ``tensors`` are those that the call gives."""
     before = {i.input.descriptor.of: i.replica for i in traced.inputs if isinstance(i.input.descriptor, GradOf)}
     found: list[tuple[Given | Made, Structure]] = []
-    for k, i in enumerate(traced.inputs):
+    for k, i in enumerate(traced.inputs if traced.tracer.needs.gradients else ()):
         now = _torch.gradient_of(i.replica)
         if now is not before.get(i.input.descriptor):
             if now is not None and now.shape != i.replica.shape:
@@ -287,8 +293,10 @@ def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple
             found.append((Given(k), apart(now)))
     for k, t in enumerate(tensors):  # which grow
         gradient = _torch.gradient_of(t) if is_leaf(t) and traced.input_of(t) is None else None
-        if gradient is not None and any(gradient is x for x in tensors):
-            refuse(Event.LEAF, "a leaf made inside is returned, and its gradient too")
+        if gradient is not None and (gradient.shape != t.shape or any(gradient is x for x in tensors)):
+            refuse(
+                Event.LEAF, "a leaf made inside is returned, and its gradient too or its gradient's shape is another"
+            )
         if gradient is not None:
             found.append((Made(k), apart(gradient)))
     return tuple(found)

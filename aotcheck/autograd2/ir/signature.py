@@ -219,6 +219,7 @@ class Written:
         flat: whether the result is the whole storage in one dimension.
         versions: inputs whose version the write counts up besides; of a flat write, all that it does.
         beside: all inputs on that storage.
+        by_view: whether eager wrote a view of it: the node of such a write runs once.
     """
 
     input: int
@@ -227,6 +228,7 @@ class Written:
     flat: bool = False
     versions: tuple[int, ...] = ()
     beside: tuple[int, ...] = ()
+    by_view: bool = False
 
     def __str__(self) -> str:
         whole = "the storage of " if self.flat else ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.analysis import Analysis
@@ -220,8 +221,12 @@ def check_counters(traced: Traced, analysis: Analysis) -> None:
     """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
     results = {r.node for r in analysis.results}
     recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
-    for i in traced.inputs:  # one that moved to memory where another tensor lies
-        state = traced.tracer.table.storage_state(i.replica)
+    lies: dict[tuple[StorageState, Geometry], Tensor] = {}
+    for i in traced.inputs:
+        there = lies.setdefault((i.state, i.geometry), i.real)
+        if there is not i.real and not i.state.version:
+            i.state.own_counter |= any(_torch.shared_counters((there, i.real)).values())
+        state = traced.tracer.table.storage_state(i.replica)  # it may have moved to memory where another tensor lies
         state.own_counter |= state is not i.state
         if state is not i.state and i.state.needed:
             refuse(Event.STORAGE, f"{i.input.descriptor} moves, and a backward needs the memory where it lay")

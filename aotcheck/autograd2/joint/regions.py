@@ -30,7 +30,7 @@ from aotcheck.autograd2.ir.meta import Geometry, is_leaf, row_major
 from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf, Mutation, Written
 from aotcheck.autograd2.ir.size import term
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.replica import Replica
+from aotcheck.autograd2.trace.replica import Replica, state_of
 from aotcheck.autograd2.trace.run import Traced
 
 Edge = tuple[Any, int]
@@ -198,6 +198,8 @@ class _Graph:
             leaf = e[0].variable
             if leaf.requires_grad and not is_leaf(leaf):
                 refuse(Event.LEAF, "a leaf made inside gets a history as what it is a view of is written")
+            if state_of(leaf).is_reset and _torch.accumulator_of(leaf) is not e[0]:
+                refuse(Event.HISTORY, "a leaf is used, and moved by set_ then")
             return (self.leaves[leaf], leaf) if leaf in self.leaves and leaf.requires_grad else (None, leaf)
         return None, None
 

@@ -346,12 +346,14 @@ class _Order:
                     refuse(Event.HISTORY, "a view of an argument that is written by way of this view")
                 self.make(k)
                 match self.signature.made[k]:
-                    case Alias(base=Fresh(j), early=True):
+                    case Alias(base=Fresh(j), early=True, steps=steps):
                         self.attach_result(j)
-                    case Alias(base=Given(j), early=True):
+                    case Alias(base=Given(j), early=True, steps=steps):
                         self.write_all(j)
                     case _:
                         return
+                if not all(step.grad for step in steps):  # autograd refuses to make it again
+                    return
         self.s.add(f"{end}.grad_fn")
 
     def keep(self) -> None:
@@ -470,4 +472,5 @@ def _write(w: Written, known: bool, modes: Modes) -> str:
         return f"{mode}{whole}.copy_(r{w.result})"
     if w.kind is Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
-    return f"{mode}a{w.input}.copy_(r{w.result})"
+    view = f".view_as(a{w.input})" if w.by_view else ""
+    return f"{mode}a{w.input}{view}.copy_(r{w.result})"

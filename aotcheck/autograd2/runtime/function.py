@@ -28,12 +28,13 @@ class Ready:
     Args:
         graph: what it computes.
         function: computes it.
-        fits: whether it is right for these values of symbols; None if it is for all that the forward graph takes.
+        fits: whether it is right for these values of symbols, to which it adds floats that this backward computes of
+            them; None if it is right for all that the forward graph takes, and computes none.
     """
 
     graph: BackwardGraph
     function: Callable[..., Any]
-    fits: Callable[[Mapping[str, Any]], bool] | None = None
+    fits: Callable[[dict[str, Any]], bool] | None = None
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Runner:
     apart: tuple[int, ...] = field(default=(), init=False)
     ready: dict[Request, Ready] = field(default_factory=dict)
 
-    def backward(self, request: Request, sizes: Mapping[str, Any]) -> Ready:
+    def backward(self, request: Request, sizes: dict[str, Any]) -> Ready:
         """A backward for these values of symbols, made now if it is the first of its kind."""
         found = self.ready.get(request)
         if found is None:

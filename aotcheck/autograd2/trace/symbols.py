@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class Symbols:
         derived: floats that are computed from others, by name, as Python source.
         checks: what must hold of a call beside the env's guards, as Python source over ``t0``, ``t1`` … and symbols.
         asked: what ``fits`` asks.
+        known: how many of the floats a call computes; later ones are of backwards that were traced since.
     """
 
     dynamic: Dynamic
@@ -42,6 +43,7 @@ class Symbols:
     derived: dict[str, str] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
     asked: frozenset[str] = frozenset()
+    known: int = 0
 
     def __post_init__(self) -> None:
         self.env.derive = self._derive
@@ -159,7 +161,7 @@ class Symbols:
     def fits(self) -> tuple[Any, str]:
         """What tells whether a call fits, given its tensors and its Python numbers; and its source."""
         guards = self.guards()
-        self.asked, asked = frozenset(guards), " and ".join(guards) or "True"
+        self.known, self.asked, asked = len(self.derived), frozenset(guards), " and ".join(guards) or "True"
         body = [f"    {name} = {r.source()}" for name, r in self.reads.items()]
         body += [f"    {line}" for line in lines_of(self.derived, asked)]
         used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})
@@ -169,10 +171,19 @@ class Symbols:
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"], source
 
-    def fits_later(self) -> Callable[[Mapping[str, Any]], bool] | None:
-        """What tells whether values of symbols fit what was learnt after ``fits`` was made; None if nothing was."""
+    def fits_later(self) -> Callable[[dict[str, Any]], bool] | None:
+        """What tells whether values of symbols fit what was learnt after ``fits`` was made; None if nothing was.
+
+        To the values it adds those of later floats.
+        """
         asked = [g for g in self.guards() if g not in self.asked and g not in self.checks]
-        if not asked:
+        lines = [f"{name} = {source}" for name, source in list(self.derived.items())[self.known :]]
+        if not asked and not lines:
             return None
-        code = compile(" and ".join(asked), "<aotcheck guards>", "eval")
-        return lambda values: bool(eval(code, {"math": math}, values))
+        code = compile("\n".join([*lines, f"fit = {' and '.join(asked) or True}"]), "<aotcheck guards>", "exec")
+
+        def fits(values: dict[str, Any]) -> bool:
+            exec(code, {"math": math}, values)
+            return bool(values["fit"])
+
+        return fits

@@ -246,3 +246,50 @@ def test_an_argument_that_was_given_a_hook_is_refused_where_a_backward_inside_pa
     x.register_hook(lambda gradient: gradient * 2)
     with pytest.raises(UnsupportedError, match="an argument has hooks"):
         compiled(x, y)
+
+
+def test_a_write_of_a_part_can_be_gone_back_through_once() -> None:
+    def function(x: Tensor) -> Tensor:
+        x[1:] = x[:1]
+        return x
+
+    for f in (function, aot_function(function)):
+        x = torch.arange(2.0, requires_grad=True) * 1
+        result = f(x)
+        result.sum().backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            result.sum().backward(inputs=[x])
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_later_backward_computes_its_own_floats(size: int) -> None:
+    def function(x: Tensor) -> Any:
+        return torch.var_mean(x, 1)
+
+    found = []
+    for f in (function, aot_function(function, dynamic=True)):
+        x = torch.arange(2.0 * size).view(size, 2).requires_grad_()
+        variance, mean = f(x * x)
+        found.append(torch.autograd.grad(variance.sum(), x, retain_graph=True)[0])
+        found.append(torch.autograd.grad((variance + mean).sum(), x)[0])
+    torch.testing.assert_close(found[2:], found[:2])
+
+
+class _AsksForNothing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        assert ctx.saved_tensors == ()
+        return gradient
+
+
+def test_a_custom_function_that_asks_for_saved_tensors_runs_once() -> None:
+    for f in (_AsksForNothing.apply, aot_function(_AsksForNothing.apply)):
+        result = f(torch.ones(2, requires_grad=True))
+        result.sum().backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            result.sum().backward()

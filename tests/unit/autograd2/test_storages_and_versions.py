@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from aotcheck.autograd2.api import aot_function
 from aotcheck.autograd2.errors import UnsupportedError
@@ -719,3 +720,61 @@ def test_memory_beside_what_an_op_gave_is_refused_and_a_write_that_builds_on_a_v
     x, y = (torch.empty(0).set_(memory, 0, (1,)) for _ in range(2))
     with pytest.raises(UnsupportedError, match="written by way of this view"):
         aot_function(built)(x.requires_grad_(), y)
+
+
+def test_a_view_made_under_no_grad_is_refused_where_its_version_is_counted_up() -> None:
+    leaf = torch.ones(2, 2, requires_grad=True)
+    with torch.no_grad():
+        part = leaf.t().requires_grad_()
+    with pytest.raises(UnsupportedError, match="view made under no_grad"):
+        aot_function(lambda x: x.detach().t_().sum())(part)
+
+
+def test_a_view_made_under_no_grad_after_a_write_needs_no_history() -> None:
+    def function(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            view = x.t()
+            x.zero_()
+            later = view.t()
+        return later.t()
+
+    for f in (function, aot_function(function)):
+        result = f(torch.ones(2, 3, requires_grad=True))
+        assert result.requires_grad
+        assert result.grad_fn is not None
+
+
+def test_arguments_of_one_place_that_count_versions_apart_are_not_taken_for_each_other() -> None:
+    x = torch.ones(2, requires_grad=True)
+    other = torch.empty(0).set_(x.detach()).requires_grad_()  # type: ignore[call-overload]
+    with pytest.raises(UnsupportedError, match="several version counters"):
+        aot_function(lambda x, y: x.sin())(x, other)
+
+
+def _trained(x: Tensor) -> Tensor:
+    leaf = torch.ones(2, requires_grad=True)
+    (leaf * x).sum().backward()
+    return leaf
+
+
+def test_a_leaf_made_inside_has_its_gradient_but_not_once_it_was_reshaped() -> None:
+    def reshaped(x: Tensor) -> Tensor:
+        leaf = _trained(x)
+        with torch.no_grad():
+            return leaf.unsqueeze_(0)
+
+    x = torch.arange(2.0)
+    assert torch.equal(aot_function(_trained)(x).grad, _trained(x).grad)
+    with pytest.raises(UnsupportedError, match="gradient's shape is another"):
+        aot_function(reshaped)(x)
+
+
+def test_a_leaf_that_is_used_and_then_set_is_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        before = x * 3
+        with torch.no_grad():
+            x.set_(torch.ones(2))  # type: ignore[call-overload]
+        return before
+
+    with pytest.raises(UnsupportedError, match="is used, and moved by set_ then"):
+        aot_function(function)(torch.ones(2, requires_grad=True))
