@@ -109,16 +109,13 @@ def partition(
     forward = ancestors([*results, *graph.effects, *(keep or ())])
     own = {n for n in recorded if n.memory is None}
     available = (forward | set(inputs) | own if keep is None else set(keep)) | set(after)
-    found: dict[Node, None] = {}
     places = _places(graph)
     cuts = [_cut(places, available, b) for b in backwards]
-    for saved, _ in cuts:
-        found.update(dict.fromkeys(saved))
+    found = dict.fromkeys(n for saved, _ in cuts for n in saved)
     forward |= ancestors(found.keys() & own)
     forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
-    left = tuple(n for n in after if n in found)
-    set_aside = set(left)
-    needed = [n for n in found if n not in set_aside]
+    left = dict.fromkeys(n for n in after if n in found)
+    needed = [n for n in found if n not in left]
     copies = {n: _copy(graph, n) if n.memory in written and n.memory is not None else n for n in needed}
     extra = list(graph.nodes[count:])
     order = [n for n in graph.nodes[:count] if n in forward and n.op != PLACEHOLDER] + extra
@@ -126,7 +123,7 @@ def partition(
     graphs = tuple(_backward_graph(b, *cut, position) for b, cut in zip(backwards, cuts, strict=True))
     kept, defined = tuple(copies[n] for n in needed), dict(graph.defined)
     takes: tuple[Node | str, ...] = (*inputs, *(name for name in symbols_of(order) if name not in defined))
-    return Partition(ForwardGraph(takes, tuple(order), tuple(results), kept, defined, after=left), graphs)
+    return Partition(ForwardGraph(takes, tuple(order), tuple(results), kept, defined, tuple(left)), graphs)
 
 
 def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) -> BackwardGraph:

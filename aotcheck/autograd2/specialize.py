@@ -203,7 +203,7 @@ def _emit(
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
     sources = [(bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs]
-    fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits()[0], symbols.guards())
+    fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits(), symbols.guards())
     if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
         refuse(Event.GUARDS)
     return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
@@ -237,13 +237,10 @@ def _attachments(
 ) -> list[Attachment]:
     """For each component what runs its backward, and what must not be written till then."""
     attachments, seen = [], _Seen(traced, analysis)
-    by_component: dict[Any, list[BackwardGraph]] = {}
-    for graph in part.backwards:
-        by_component.setdefault(graph.backward.component, []).append(graph)
     early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
     lies = [i.geometry for i in traced.inputs]
     for region in groups:
-        graphs = by_component.get(region.component, [])
+        graphs = [graph for graph in part.backwards if graph.backward.component is region.component]
         saved = [(n, k) for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)]
         known = {n: k for n, k in saved if isinstance(n, Node)}
         held = region.held()

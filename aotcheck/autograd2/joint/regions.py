@@ -126,7 +126,7 @@ class _Graph:
         results, made = self.analysis.results, self.analysis.signature.made
         for k, i in enumerate(self.traced.inputs):
             if i.grad_fn is not None:
-                self.entries[i.edge.node, i.edge.output_nr] = Given(k)
+                self.entries[i.grad_fn, i.output_nr] = Given(k)
             self.leaves[i.replica] = Given(k)
             if has_new_history(i):
                 self.visible[i.replica.grad_fn, i.replica.output_nr] = After(k)

@@ -24,7 +24,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.replica import Replica, state_of
+from aotcheck.autograd2.trace.replica import Replica, replicas_in, state_of
 from aotcheck.autograd2.trace.symbols import Symbols
 
 aten = torch.ops.aten
@@ -50,7 +50,7 @@ _known: dict[Any, Any] = {}
 
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
-    lies = [(g, row_major(g.shape, g.dtype).stride) for g in map(_in_numbers, _replicas(args))]
+    lies = [(g, row_major(g.shape, g.dtype).stride) for g in map(_in_numbers, replicas_in(args))]
     odd = any({0, 1} <= {*g.shape} for g, _ in lies)  # beside a scalar, that of one element gets stride 0
     if not odd and all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
         return out
@@ -58,7 +58,7 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     odd |= any(s != r if n < 2 else s == 0 for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))
     if func not in UNSURE and (not odd or count > _MOST_ODD or _reads_workspace(func)):
         return out
-    devices = [state_of(t).device for t in _replicas(args)]
+    devices = [state_of(t).device for t in replicas_in(args)]
     key = (func, repr([_in_numbers(a) for a in (*args, *kwargs.values())]), repr(sorted(kwargs)), *devices)
     strides, several = _known.get(key), isinstance(out, (list, tuple))
     if strides is None:
@@ -79,7 +79,7 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
     Eager is asked with two sets of values: what it gives must lie alike.
     """
-    sizes = [n for a in _replicas([*args, *kwargs.values()]) for n in a.shape]
+    sizes = [n for a in replicas_in([*args, *kwargs.values()]) for n in a.shape]
     if func.namespace != "aten" or _torch.schema_of(func).is_mutable or any(type(n) is not int for n in sizes):
         return None
     found = []
@@ -120,10 +120,6 @@ def _real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Cal
 def _reads_workspace(func: Any) -> bool:
     """Whether an op reads what another op left for it, and trusts that: made up, it may crash."""
     return any(a.name.lower().startswith(("workspace", "reserve")) for a in _torch.schema_of(func).arguments)
-
-
-def _replicas(a: Any) -> list[Tensor]:
-    return [r for x in a for r in _replicas(x)] if type(a) in (list, tuple) else [a] if type(a) is Replica else []
 
 
 def _filled(a: Any, values: Callable[[int], Tensor]) -> Any:

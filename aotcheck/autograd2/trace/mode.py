@@ -21,7 +21,7 @@ from aotcheck.autograd2.trace import writes
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import Kind, OpInfo, info_of
 from aotcheck.autograd2.trace.recorder import Recorder
-from aotcheck.autograd2.trace.replica import ASKED, Replica, make_replica, state_of
+from aotcheck.autograd2.trace.replica import ASKED, Replica, make_replica, replicas_in, state_of
 
 aten = torch.ops.aten
 
@@ -188,7 +188,7 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
             with _torch.as_before_dispatch(), self:
                 return _torch.run_composite(func, args, kwargs)
         kernel = _torch.kernel_in_python(func)
-        if kernel is not None and any(t.requires_grad for t in writes.tensors_in([*args, *kwargs.values()])):
+        if kernel is not None and any(t.requires_grad for t in replicas_in([*args, *kwargs.values()])):
             with _torch.as_before_dispatch(), self:
                 return kernel(*args, **kwargs)
         if func is aten.index.Tensor and any(map(is_mask, args[1])):

@@ -18,7 +18,7 @@ from aotcheck.autograd2.trace.gate import Event, refuse, user_line
 from aotcheck.autograd2.trace.generators import Draws, operands
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, view_in_numbers, without_meta_kernel
-from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, state_of
+from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, replicas_in, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
@@ -256,8 +256,7 @@ class Recorder:
             if wanted.type == "cuda" and cast("int | None", wanted.index) is None:
                 return torch.device("cuda", torch.cuda.current_device())
             return wanted
-        given = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
-        found = [(state_of(x).device, x) for x in given if type(x) is Replica]
+        found = [(state_of(x).device, x) for x in replicas_in([*args, *kwargs.values()])]
         decide = (device for device, x in found if device.type != "cpu" or x.dim() > 0)
         return next(decide, found[0][0] if found else torch.get_default_device())
 

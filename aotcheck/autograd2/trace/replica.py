@@ -327,6 +327,13 @@ def state_of(t: Tensor) -> TensorState:
     return state
 
 
+def replicas_in(a: Any) -> list[Tensor]:
+    """The replicas among arguments, those in lists too."""
+    if type(a) in (list, tuple):
+        return [r for x in a for r in replicas_in(x)]
+    return [a] if type(a) is Replica else []
+
+
 def disarm(replicas: list[weakref.ref[Any]]) -> None:
     """The trace is over: none of its replicas may be used until ``rearm``."""
     for r in [r() for r in replicas]:

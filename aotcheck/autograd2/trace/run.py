@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
@@ -56,8 +55,7 @@ class TracedInput:
         real: the tensor of this call.
         replica: what stands for it.
         node: the graph's placeholder; None for a view that is made from its base inside.
-        edge: where gradients of it arrive, if it requires grad.
-        grad_fn: its history at entry.
+        grad_fn: its history at entry; ``output_nr`` says which result of that it was.
         state: its storage at entry.
         version: of the replica at entry, once all are made.
     """
@@ -66,8 +64,8 @@ class TracedInput:
     real: Tensor
     replica: Replica
     node: Node | None
-    edge: Any
     grad_fn: Any
+    output_nr: int
     state: StorageState
     version: int = 0
 
@@ -247,15 +245,12 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
 
 
 def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica, node: Node | None) -> TracedInput:
-    grad_fn, edge = replica.grad_fn, None
-    if replica.requires_grad:
-        edge = replica if grad_fn is None else GradientEdge(grad_fn, replica.output_nr)
     replica.aot.is_input = True
     if replica.requires_grad and replica.is_leaf and _torch.has_hooks(t):
         Tensor.register_hook(replica, lambda _: None if tracer.in_backward else refuse(Event.CALLERS, "a hook"))
     state = tracer.table.storage_state(replica)
     meta = TensorMeta(geometry_of(replica), t.device, t.requires_grad, t.is_leaf, t.is_inference())
-    return TracedInput(Input(descriptor, meta), t, replica, node, edge, grad_fn, state)
+    return TracedInput(Input(descriptor, meta), t, replica, node, replica.grad_fn, replica.output_nr, state)
 
 
 def related(inputs: list[TracedInput]) -> bool:

@@ -158,8 +158,8 @@ class Symbols:
         found += [f"({text(g.expr)})" for g in self.env.guards]  # some are alternatives
         return list(dict.fromkeys(found))
 
-    def fits(self) -> tuple[Any, str]:
-        """What tells whether a call fits, given its tensors and its Python numbers; and its source."""
+    def fits(self) -> Any:
+        """What tells whether a call fits, given its tensors and its Python numbers."""
         guards = self.guards()
         self.known, self.asked, asked = len(self.derived), frozenset(guards), " and ".join(guards) or "True"
         body = [f"    {name} = {r.source()}" for name, r in self.reads.items()]
@@ -169,7 +169,7 @@ class Symbols:
         source = "\n".join(lines) + "\n"
         scope: dict[str, Any] = {"math": math, "torch": torch}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
-        return scope["fits"], source
+        return scope["fits"]
 
     def fits_later(self) -> Callable[[dict[str, Any]], bool] | None:
         """What tells whether values of symbols fit what was learnt after ``fits`` was made; None if nothing was.

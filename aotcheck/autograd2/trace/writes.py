@@ -18,7 +18,7 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds, terms
-from aotcheck.autograd2.trace.replica import Replica, place_of, state_of
+from aotcheck.autograd2.trace.replica import Replica, place_of, replicas_in, state_of
 from aotcheck.autograd2.trace.view import View
 
 aten = torch.ops.aten
@@ -92,8 +92,7 @@ def _drawn(
 def _check_overlap(func: Any, info: OpInfo, target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise as eager does where operands share memory; refuse what depends on the order in which a kernel writes."""
     lies, address = geometry_of(target), _torch.address_of(target)
-    read = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
-    others = [x for x in read if type(x) is Replica and _torch.address_of(x) == address]
+    others = [x for x in replicas_in([*args, *kwargs.values()]) if _torch.address_of(x) == address]
     others = others[1:] if others and others[0] is target else [x for x in others if x is not kwargs.get("out")]
     if lies.may_overlap_itself:
         within = any(s == 0 and n != 1 for n, s in zip(lies.shape, lies.stride, strict=True))
@@ -217,7 +216,7 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     names = [a.name for a in _torch.schema_of(func).arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     written = {name: given.get(name) for name in (w if isinstance(w, str) else names[w] for w in info.written)}
-    every, targets = [tensors_in(list(x.values())) for x in (given, written)]
+    every, targets = [replicas_in(list(x.values())) for x in (given, written)]
     addresses = [_torch.address_of(t) for t in every]
     if any(t.is_inference() for t in targets) and not torch.is_inference_mode_enabled():
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode")
@@ -244,20 +243,13 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
     alone = functional is not _torch.auto_functionalized and len(_torch.schema_of(functional).returns) == 1
     for k, w in enumerate(written.values(), len(results)):
         item = node if alone else tracer.graph.call(getitem, (node, k))
-        for j, t in enumerate(tensors_in(w)):
+        for j, t in enumerate(replicas_in(w)):
             value = item if t is w else tracer.graph.call(getitem, (item, j))
             value.device = state_of(t).device
             _write(tracer, t, value, geometry_of(t))
     if itself:
         return args[0]
     return type(out)(results) if several else results[0] if results else None
-
-
-def tensors_in(x: Any) -> list[Tensor]:
-    """The tensors among arguments, those in lists too."""
-    if type(x) in (list, tuple):
-        return [t for y in x for t in tensors_in(y)]
-    return [x] if isinstance(x, Tensor) else []
 
 
 def _variant_with_results(func: Any) -> Any:
