@@ -250,20 +250,20 @@ def _attachments(
             refuse(Event.NO_GRAD_VIEW, "a view that is one of several, or a custom Function's, is written")
         watched = seen.watched(region, held, known)
         raises = any(graph.backward.error for graph in graphs)
-        drops = bool(region.dropped) or raises
-        work = bool(held) or sum(len(graph.nodes) for graph in graphs) > len(region.ends)
+        grad_differs = bool(region.dropped) or raises
+        works = bool(held) or sum(len(graph.nodes) for graph in graphs) > len(region.ends)
+        count = len(region.component.results) if len(region.starts) > 1 else 0
         runner = Runner(
             tuple(sorted(set(known.values()))),
             _maker(traced, region, known, graphs, compilers),
             tuple((h.begins, h.leads) for h in held),
-            tuple(watched.values()),
-            drops,
-            asks=drops or (work and len(region.ends) > 1),  # one input alone is asked for; nothing is freed or saved
-            empty=any(g.is_empty for g in (*lies, *(g for g, _ in region.component.tangents))),
+            readers=tuple(watched.values()),
+            grad_differs=grad_differs,
+            depends_on_inputs=grad_differs or (works and len(region.ends) > 1),  # one alone is asked for
+            has_empty=any(g.is_empty for g in (*lies, *(g for g, _ in region.component.tangents))),
+            own_nodes=tuple(k for k in range(count) if _torch.takes(region.starts[k][0]) == 1),
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)
-        count = len(region.component.results) if len(region.starts) > 1 else 0
-        runner.apart = tuple(k for k in range(count) if _torch.takes(region.starts[k][0]) == 1)
         attachments.append(Attachment(runner, region.component, tuple(watched), dirty, raises))
     return attachments
 

@@ -44,25 +44,26 @@ class Runner:
     Attributes:
         saved: which of the forward graph's saved tensors it keeps, by position.
         make: compiles a backward that the joint graph has, and traces it first if it has not.
-        held: of each of eager's nodes that save tensors from which results it is reached, to which inputs it leads:
-            numbers of which bit ``k`` is set for the ``k``-th of these.
+        frees: for each of eager's nodes that save tensors, from which results it is reached and to which inputs it
+            leads: numbers of which bit ``k`` is set for the ``k``-th of these.
         readers: of each tensor that the caller must not write, which of these nodes need it; None if any backward does.
-        drops: whether gradients flow to leaves that the function made and dropped, unless some only are asked for.
-        asks: whether a backward must learn to which inputs gradients are asked for.
-        empty: whether it has to do with tensors without elements: errors and gradients' strides hang on the tangents'.
-        apart: of several results, those that have nodes of their own in eager.
+        grad_differs: whether ``torch.autograd.grad`` for all inputs does not do what ``.backward()`` does: that also
+            feeds leaves that the function made and dropped, or raises.
+        depends_on_inputs: whether a backward must learn to which inputs gradients are asked for.
+        has_empty: whether some tensors have no elements: errors and gradients' strides hang on the tangents'.
+        own_nodes: of several results, those that have nodes of their own in eager.
         ready: the backwards that were asked for.
     """
 
     saved: tuple[int, ...]
     make: Callable[[Request], Ready]
-    held: tuple[tuple[int, int], ...]
+    frees: tuple[tuple[int, int], ...]
     readers: tuple[frozenset[int] | None, ...] = ()
-    drops: bool = False
-    asks: bool = True
-    empty: bool = False
-    apart: tuple[int, ...] = field(default=(), init=False)
-    ready: dict[Request, Ready] = field(default_factory=dict)
+    grad_differs: bool = False
+    depends_on_inputs: bool = True
+    has_empty: bool = False
+    own_nodes: tuple[int, ...] = ()
+    ready: dict[Request, Ready] = field(default_factory=dict, init=False)
 
     def backward(self, request: Request, sizes: dict[str, Any]) -> Ready:
         """A backward for these values of symbols, made now if it is the first of its kind."""
@@ -99,7 +100,7 @@ class Runner:
     @functools.cached_property
     def every(self) -> frozenset[int]:
         """All these nodes."""
-        return frozenset(range(len(self.held)))
+        return frozenset(range(len(self.frees)))
 
     def reached(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward brings a gradient, of those that it frees."""
@@ -107,7 +108,7 @@ class Runner:
         leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
         return frozenset(
             k
-            for k, (starts, ends) in enumerate(self.held)
+            for k, (starts, ends) in enumerate(self.frees)
             if starts & begins and (request.inputs is None or ends & leads)
         )
 
@@ -269,12 +270,12 @@ class _Attached(torch.autograd.Function):
 def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     """What the backward that runs now is asked for."""
     inputs = None
-    if ctx.runner.asks and not _torch.wants_all():
+    if ctx.runner.depends_on_inputs and not _torch.wants_all():
         inputs = _torch.wants([node for node, _ in ctx.next_functions[ctx.dirty :]])
-        inputs = None if all(inputs) and not ctx.runner.drops else inputs
+        inputs = None if all(inputs) and not ctx.runner.grad_differs else inputs
     casts = _torch.casts() if _torch.is_cast() else ()
     strides = None
-    if ctx.runner.empty:
+    if ctx.runner.has_empty:
         strides = tuple(t.resolve_conj().resolve_neg().stride() for t in tangents if t is not None)
     return Request(tuple([t is not None for t in tangents]), inputs, casts, strides)
 
@@ -312,6 +313,6 @@ def attach(
         kept = {r: r.detach() for r in results if _torch.base_of(r) is not None}
         results, left = (tuple([kept.get(t, t) for t in ts]) for ts in (results, left))
     found = _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)
-    for k in runner.apart:
+    for k in runner.own_nodes:
         _torch.set_hooks(found[k], _Hooks())
     return found
