@@ -65,13 +65,12 @@ def explain(compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     except UserError as error:
         raise error.__cause__ or error from None
     every = owner.specializations()
-    position = next(k for k, s in enumerate(every) if s is made)
     sizes = "of fixed sizes" if made.fits is None else "with sizes that are symbols"
     key = [*words_of(bound, owner.gradients), *made.guards]
     part = made.partition
     backwards = tuple(python_of(backward_module(b), "backward") for b in part.backwards)
     forward = python_of(forward_module(part.forward), "forward")
-    said = f"specialization {position + 1} of {len(every)}, {sizes}"
+    said = f"specialization {every.index(made) + 1} of {len(every)}, {sizes}"
     return Explanation(said, tuple(key), tuple(_signature(made.signature, bound)), forward, backwards, made.source)
 
 

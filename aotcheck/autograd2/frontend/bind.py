@@ -134,7 +134,7 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     """All that the call ``fn(*args, **kwargs)`` brings."""
     bound = Bound()
     walk = _Walk(bound)
-    walk.value(fn, _name_of(fn))
+    walk.value(fn, "self" if isinstance(fn, nn.Module) else str(getattr(fn, "__name__", type(fn).__name__)))
     bound.around = len(bound.tensors), len(bound.containers), len(bound.tables), len(bound.numbers)
     bound.key.append(len(args))
     for k, a in enumerate(args):
@@ -146,10 +146,6 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
         bound.key.append(name)
         walk.item(a, name, (ARGUMENTS, name))
     return bound
-
-
-def _name_of(fn: Any) -> str:
-    return "self" if isinstance(fn, nn.Module) else str(getattr(fn, "__name__", type(fn).__name__))
 
 
 class _Walk:

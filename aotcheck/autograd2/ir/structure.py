@@ -78,7 +78,7 @@ def set_content(table: Any, content: Any) -> None:
         list.__setitem__(table, slice(None), content)
     else:
         table.clear()
-        _add(table, content)
+        table.update(content) if isinstance(table, set) else table.extend(content)
 
 
 def set_item(table: Any, key: Any, value: Any) -> None:
@@ -118,10 +118,6 @@ def _cell(table: types.CellType) -> Any:
         return table.cell_contents
     except ValueError:
         return GONE
-
-
-def _add(table: Any, content: Any) -> None:
-    table.update(content) if isinstance(table, set) else table.extend(content)
 
 
 def _attribute(owner: Any, name: str) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,11 +172,6 @@ class Draws:
         if found is None:
             refuse(Event.SEED, "a generator is given that is neither an argument nor captured")
         return found
-
-
-def operands(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What makes two draws alike, apart from the op."""
-    return (*args, sorted(kwargs.items(), key=lambda named: named[0]))
 
 
 def _default_generators() -> list[torch.Generator]:

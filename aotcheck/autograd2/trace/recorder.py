@@ -15,7 +15,7 @@ from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, term
 from aotcheck.autograd2.trace.gate import Event, refuse, user_line
-from aotcheck.autograd2.trace.generators import Draws, operands
+from aotcheck.autograd2.trace.generators import Draws
 from aotcheck.autograd2.trace.info import OpInfo, info_of
 from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, view_in_numbers, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, replicas_in, state_of
@@ -147,7 +147,7 @@ class Recorder:
         first = next((o for o in several if isinstance(o, Tensor)), None)
         if first is None:
             return None
-        if not _is_strided(first):
+        if first.layout is not torch.strided:
             refuse(Event.SPARSE, str(first.layout))
         address = _torch.address_of(first)
         return next((a for a in args if isinstance(a, Tensor) and _torch.address_of(a) == address), None)
@@ -210,7 +210,7 @@ class Recorder:
         if not info_of(func).random:
             return self.call(func, values, named)
         sequence = self.draws.of(generator, device)
-        asked = (func, *operands(values, named))
+        asked = func, values, named
         node = sequence.again(asked)
         if node is None:
             sequence.settle()
@@ -328,7 +328,7 @@ class Recorder:
         if self.in_backward and out.layout is torch.sparse_coo:
             self.sparse.add(node)  # of an embedding: to the trace it is dense, and only such ones can be added to it
             return self.fresh_at(row_major(tuple(map(term, out.shape)), out.dtype), node, device)
-        if not _is_strided(out):
+        if out.layout is not torch.strided:
             refuse(Event.SPARSE, str(out.layout))
         made = out if type(out) is Replica else make_replica(out, device, self)
         if _torch.address_of(made) in self.table.states:
@@ -356,7 +356,8 @@ _known: dict[Any, Any] = {}
 
 def _is_plain(o: Any) -> bool:
     """Whether a result is a tensor of which its geometry says everything."""
-    return isinstance(o, Tensor) and not (o.storage_offset() or o.is_conj() or o.is_neg()) and _is_strided(o)
+    known = isinstance(o, Tensor) and o.layout is torch.strided
+    return known and not (o.storage_offset() or o.is_conj() or o.is_neg())
 
 
 def _is_symbolic(a: Any) -> bool:
@@ -381,10 +382,6 @@ def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:
         return
     if g.is_beyond(size):
         raise RuntimeError(f"{func}: sizes {g.shape}, strides {g.stride} are out of bounds of a storage of size {size}")
-
-
-def _is_strided(t: Tensor) -> bool:
-    return t.layout is torch.strided
 
 
 def terms(a: Any) -> Any:
