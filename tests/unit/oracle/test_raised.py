@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 
+from aotcheck.oracle.compare import finds_a_write
 from aotcheck.oracle.raised import normalized, raised, same_key
 
 
@@ -134,3 +136,14 @@ def test_an_old_key_is_the_same_key() -> None:
     assert not same_key(cut, "(exception, forward, AssertionError: stride equal to [N] or: [N])")
     inside = "(exception, forward, AssertionError: stride equal to (N*sN, N, N, N), but got: (N*sN, ...)"
     assert same_key(inside, "(exception, forward, AssertionError: stride equal to [N], but got: [N])")
+
+
+@pytest.mark.parametrize("use", [torch.sin, lambda part: torch._foreach_mul([part], 2)[0]])
+def test_eager_says_that_what_it_saved_was_written(use: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.ones(2, requires_grad=True)
+    result = use(x.chunk(2)[0])
+    with torch.no_grad():
+        x.zero_()
+    with pytest.raises(RuntimeError) as caught:
+        result.sum().backward()
+    assert finds_a_write(raised(caught.value))
