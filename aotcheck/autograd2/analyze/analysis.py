@@ -87,7 +87,7 @@ def _is_late(i: TracedInput, given: Given, elsewhere: bool, made: list[How]) -> 
     unsure = elsewhere and not state_of(t).is_reset
     if (third and (unsure or expected != shape)) or (viewed and expected != shape):
         refuse(Event.HISTORY, f"{i.input.descriptor} is used in several shapes, or in a new one")
-    return by_data or expected != shape
+    return (by_data and not viewed) or expected != shape
 
 
 def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:

@@ -778,3 +778,13 @@ def test_a_leaf_that_is_used_and_then_set_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="is used, and moved by set_ then"):
         aot_function(function)(torch.ones(2, requires_grad=True))
+
+
+@pytest.mark.parametrize("view", [lambda x: x.imag, lambda x: x[0], lambda x: x.t()[:1]])
+def test_a_view_of_a_leaf_that_was_given_data_lies_in_the_new_data(view: Any) -> None:
+    def function(x: Tensor) -> Any:
+        x.data = x.detach() * 3
+        part = view(x)
+        return part.clone(), part
+
+    agrees(function, lambda: (torch.full((2, 3), 1 + 2j, requires_grad=True),))
