@@ -98,7 +98,7 @@ class Compiled:
     def _build(self, found: Specialization, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make fast code for calls like this one, the second of its kind. A few are kept, the newest first."""
         times = self.built[found] = self.built.get(found, -1) + 1
-        if 0 < times <= _MOST_BUILT and not self.gradients:
+        if 0 < times <= _MOST_BUILT and not self.gradients and not found.asks:
             keys = [(a.table, a.key) for a in found.signature.effects.assigned]
             assigned = [(table, key.value if isinstance(key, Const) else None) for table, key in keys]
             made = fast_call(bound, args, kwargs, found.call, found.sources, found.fits, assigned)

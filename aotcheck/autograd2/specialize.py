@@ -53,6 +53,7 @@ class Specialization:
         sources: where inputs are found: a tensor of ``bind``, by position, and whether it is that one's base.
         fits: of code for numbers that are symbols, whether a call's tensors and Python numbers fit; else None.
         guards: what ``fits`` asks, as Python source over the tensors of ``bind``, ``t0``, ``t1`` …, and symbols.
+        asks: whether it hangs on attributes that somebody put on tensors.
     """
 
     signature: Signature
@@ -62,6 +63,7 @@ class Specialization:
     sources: tuple[tuple[int, bool], ...]
     fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None = None
     guards: tuple[str, ...] = ()
+    asks: bool = False
 
     def run(self, bound: Bound) -> Any:
         """The result of the call that brings ``bound``."""
@@ -123,6 +125,8 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
     try:
         with traced.tracer.asking():
             analysis = analyze(traced)
+            if any(len(vars(x)) > 1 for x in (*analysis.tensors, *(i.replica for i in traced.inputs))):
+                refuse(Event.ATTRIBUTE, "set inside")
             recorded = tuple(traced.tracer.graph.nodes)
             groups, order = regions(traced, analysis)
             gradients = (_torch.gradient_of(t) for region in groups for t in region.dropped)
@@ -202,11 +206,11 @@ def _emit(
     call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared, order)
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
-    sources = [(bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs]
+    sources = tuple((bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs)
     fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits(), symbols.guards())
     if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
         refuse(Event.GUARDS)
-    return Specialization(analysis.signature, call, source, part, tuple(sources), fits, tuple(guards))
+    return Specialization(analysis.signature, call, source, part, sources, fits, tuple(guards), traced.tracer.asks)
 
 
 def _modes(traced: Traced, part: Partition, differentiable: bool) -> Modes:

@@ -21,7 +21,16 @@ from torch import Tensor, nn
 from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Descriptor, GradOf, Named
 from aotcheck.autograd2.ir.size import SYMBOLIC
-from aotcheck.autograd2.ir.structure import GONE, PLAIN, Attributes, Globals, attribute_tables, content_of, slots_of
+from aotcheck.autograd2.ir.structure import (
+    GONE,
+    PLAIN,
+    Attributes,
+    Globals,
+    attribute_tables,
+    content_of,
+    own_attributes,
+    slots_of,
+)
 
 _OPAQUE: tuple[type, ...] = (type, types.ModuleType, types.BuiltinFunctionType, torch.Generator, torch.UntypedStorage)
 _OPAQUE += (torch.cuda.Stream, torch.finfo, torch.iinfo)
@@ -106,6 +115,7 @@ class Bound:
             index = self.position[id(t)] = len(self.tensors)
             self.tensors.append((descriptor, t))
             self.uninitialized |= type(t) in _UNINITIALIZED
+            self.key += [(name, type(v), repr(v)) for name, v in own_attributes(t).items()]
         self.key.append(("tensor", index))
 
     def table(self, x: Any, title: str) -> int:

@@ -47,6 +47,7 @@ class Event(enum.Enum):
     SWAP = ("swap_tensors", "exchange tensors outside the function")
     SEED = ("seeding inside the function", "seed generators outside of it")
     CAPTURED = ("captured tensor", "pass the tensor as an argument, or as an attribute of a module that is called")
+    ATTRIBUTE = ("attribute of a tensor", "put tensors and objects, and what the function sets, on a module instead")
     ESCAPED = ("kept tensor", "return the tensor in place of keeping it")
     WRAPPER = ("wrapper subclass", "wrapper subclasses come with a later part of this compiler")
     LAYOUT = ("layout", "only strided tensors can be traced")

@@ -39,6 +39,7 @@ class Recorder:
 
     Attributes:
         inside: whether a kernel runs now; replicas then say that they are on the meta device.
+        asks: whether the function asked for attributes that are not torch's.
         needs: what the trace was made for, and what it was found to need.
         alive: all replicas that were made.
         keep: tensors whose addresses must not be used again.
@@ -63,9 +64,7 @@ class Recorder:
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
         self.answered: dict[Any, Any] = {}
-        self.inside = False
-        self.in_backward = False
-        self.backward_inside = False
+        self.inside = self.asks = self.in_backward = self.backward_inside = False
         self.sparse: set[Node] = set()
 
     def asking(self) -> AbstractContextManager[None]:

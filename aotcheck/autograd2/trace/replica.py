@@ -26,6 +26,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import Dynamic
+from aotcheck.autograd2.ir.structure import GONE
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 Place = tuple[int, Geometry]  # the address of a storage, and how a tensor lies there
@@ -67,6 +68,9 @@ class Trace(Protocol):
 
     needs: Needs
     """What it was found to need."""
+
+    asks: bool
+    """Whether the function asked for attributes that are not torch's."""
 
     alive: list[weakref.ref[Any]]
     """All replicas of the trace."""
@@ -111,6 +115,7 @@ class TensorState:
         set: what the function let it require, if it did.
         detached: whether detach_ was called on it.
         is_input: whether it stands for an input.
+        own: what somebody put on the real tensor.
         was_a_view: whether the real tensor is a view, and this replica is not.
         own_counter: whether it counts versions apart from other tensors on its memory.
         reshapes: the ops that changed its shape in place.
@@ -131,6 +136,7 @@ class TensorState:
     set: bool | None = field(default=None, init=False)
     detached: bool = field(default=False, init=False)
     is_input: bool = field(default=False, init=False)
+    own: dict[str, Any] = field(default_factory=dict, init=False)
 
     def need(self, **more: bool) -> None:
         """The trace must take this into account too."""
@@ -158,6 +164,14 @@ class Replica(Tensor):
         """The real tensor's device; the meta device to a kernel that runs now."""
         state = self.aot
         return _torch.META if state.trace.inside else state.device
+
+    def __getattr__(self, name: str) -> Any:
+        """What somebody put on the real tensor: a plain value, by which calls are told apart."""
+        state = state_of(self)
+        state.trace.asks |= not name.startswith("__")
+        if name not in state.own:
+            raise AttributeError(name)
+        return state.own[name] if state.own[name] is not GONE else refuse(Event.ATTRIBUTE, name)
 
     @property
     def __class__(self) -> type:
@@ -271,8 +285,7 @@ def _refused(event: Event, what: str) -> Any:
 
 _REFUSED = {name: (Event.DATA, name) for name in ("tolist", "numpy", "apply_", "map_", "map2_", "data_ptr")}
 _REFUSED |= dict.fromkeys(("__repr__", "__str__", "__format__"), (Event.DATA, "the text of a tensor"))
-_COPIES = (Event.DATA, "a tensor is copied or pickled by Python")
-_REFUSED |= dict.fromkeys(("__reduce_ex__", "__deepcopy__", "__array__"), _COPIES)
+_REFUSED |= dict.fromkeys(("__reduce_ex__", "__deepcopy__", "__array__"), (Event.DATA, "Python copies a tensor"))
 _REFUSED |= {x: (Event.HOOK, x) for x in ("register_hook", "register_post_accumulate_grad_hook")}
 _REFUSED |= {"_version": (Event.DATA, "the version of a tensor")}
 for _name, _met in _REFUSED.items():

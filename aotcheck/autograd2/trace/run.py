@@ -22,6 +22,7 @@ from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
 from aotcheck.autograd2.ir.size import is_static
+from aotcheck.autograd2.ir.structure import own_attributes
 from aotcheck.autograd2.trace.functions import WithoutLooking, python_functions
 from aotcheck.autograd2.trace.gate import Event, met, refuse
 from aotcheck.autograd2.trace.mode import Tracer
@@ -245,7 +246,7 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
 
 
 def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica, node: Node | None) -> TracedInput:
-    replica.aot.is_input = True
+    replica.aot.is_input, replica.aot.own = True, own_attributes(t)
     if replica.requires_grad and replica.is_leaf and _torch.has_hooks(t):
         Tensor.register_hook(replica, lambda _: None if tracer.in_backward else refuse(Event.CALLERS, "a hook"))
     state = tracer.table.storage_state(replica)

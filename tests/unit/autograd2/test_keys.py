@@ -5,10 +5,12 @@ import gc
 import time
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor, fx
 
 from aotcheck.autograd2.api import aot_function
+from aotcheck.autograd2.errors import UnsupportedError
 
 
 def times(k: int) -> Callable[[Tensor], Tensor]:
@@ -51,3 +53,21 @@ def test_a_part_of_the_function_without_autocast_stays_without():
         wanted = both(torch.full((2, 2), 1.001))
     assert torch.equal(exact, wanted[0]) and torch.equal(rounded, wanted[1])
     assert (exact.dtype, rounded.dtype) == (torch.float32, torch.bfloat16)
+
+
+def test_attributes_that_somebody_put_on_tensors_tell_calls_apart():
+    weight = torch.ones(2)
+    compiled = aot_function(lambda x: (x * getattr(weight, "scale", 1), hasattr(x, "mark"), getattr(x, "other", None)))
+    for k in range(12):
+        x = torch.ones(2)
+        if k > 6:
+            weight.scale = k // 4
+        if k % 3 == 2:
+            x.mark = torch.ones(2)
+            with pytest.raises(UnsupportedError, match="attribute of a tensor"):
+                compiled(x)
+            x.mark = True
+        assert compiled(x)[0].tolist() == [k // 4 if k > 6 else 1] * 2 and compiled(x)[1] is (k % 3 == 2)
+    with pytest.raises(UnsupportedError, match="attribute of a tensor"):
+        aot_function(lambda x: vars(x).update(mark=1))(weight)
+    assert not hasattr(weight, "mark")
