@@ -147,6 +147,8 @@ class Results:
                 of = self.traced.inputs[plain.base.input]
                 if of.input.meta.requires_grad and not requires_grad(of.replica):
                     refuse(Event.LEAF, "a view of an argument that does not require grad any more")
+                if plain.geometry is not None and _torch.base_of(t) is not None:
+                    refuse(Event.LEAF, "a view of an argument that was reshaped in place or moved, and requires grad")
             return MadeLeaf(plain, is_leaf, state_of(t).is_parameter)
         if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
             made: How = Alias(self._made(root), _steps(chain))
