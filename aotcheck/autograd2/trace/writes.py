@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
-from aotcheck.autograd2.ir.signature import Step
+from aotcheck.autograd2.ir.signature import Both, Step
 from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
@@ -274,21 +275,28 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     parent = tracer.table.view(target)
     if parent.state.backwards_begun < tracer.table.backwards_begun:
         refuse(Event.BACKWARD_WRITE)
-    is_view = state_of(target).was_a_view or _torch.base_of(target) is not None
-    if is_view and target.requires_grad and not target.is_leaf:
+    state = state_of(target)
+    is_view = state.was_a_view or _torch.base_of(target) is not None
+    modes, rest = (torch.is_grad_enabled(), torch.is_inference_mode_enabled()), tuple(map(terms, args[1:]))
+    swaps = name in ("transpose_", "swapaxes_", "swapdims_")
+    op = aten.transpose.int if swaps else getattr(getattr(aten, name[:-1]), _torch.overload_name(func))
+    recorded = is_view and target.requires_grad and not target.is_leaf
+    if recorded and (step := state.step) and (step.how.grad, step.how.inference) == modes and not parent.state.is_input:
+        tracer.run(func, args, kwargs)
+        how = replace(step.how, op=Both(step.op, len(step.how.args), op), args=(*step.how.args, *rest))
+        state.step = replace(step, how=how, place=place_of(target), version=_torch.version_of(target) + 1)
+    elif recorded:
         refuse(Event.HISTORY, f"{func} of a view")
-    state_of(target).born = state_of(target).born or place_of(target)
-    tracer.run(func, args, kwargs)
+    else:
+        state.born = state.born or place_of(target)
+        tracer.run(func, args, kwargs)
+        state.reshapes += (Step(func, rest, kwargs, None, *modes),)
     tracer.keep.append(target)
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    state_of(target).reshapes += (Step(func, tuple(map(terms, args[1:])), kwargs, None, *modes),)
     geometry = geometry_of(target)
     check_bounds(func, target, geometry)
     if geometry in parent.state.views or name == "as_strided_":
         tracer.table.view(target)
         return target
-    swaps = name in ("transpose_", "swapaxes_", "swapdims_")
-    op = aten.transpose.int if swaps else getattr(getattr(aten, name[:-1]), _torch.overload_name(func))
     view = parent.state.views[geometry] = View(parent.state, geometry)
     view.derive(parent, op, tuple(args[1:]), kwargs)
     return target
