@@ -164,7 +164,7 @@ def kernel_in_python(op: Any) -> Any:
 
     Autograd records the ops that such a kernel calls. A device without a kernel of its own gets the CPU's.
     """
-    if op.namespace in ("aten", "prims") or _C._dispatch_has_kernel_for_dispatch_key(op.name(), "AutogradCPU"):
+    if _C._dispatch_has_kernel_for_dispatch_key(op.name(), "AutogradCPU"):
         return None
     name = op.name().replace("::", "/")
     for key in ("CompositeExplicitAutograd", "CPU"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -106,7 +106,7 @@ def as_joint(module: fx.GraphModule, lists: dict[str, int]) -> fx.GraphModule:
 
 
 TENSOR = type("TENSOR", (), {})()
-"""Stands for a tensor among arguments."""
+"""Stands for a tensor among the arguments of an example."""
 
 _WHERE: tuple[Any, ...] = (torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase)
 _EXAMPLES = [(shape, dtype) for dtype in (torch.float32, torch.int64) for shape in ((1,), ())]
@@ -131,8 +131,8 @@ class _FirstOp(TorchDispatchMode):
         raise _Met
 
 
-def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What calls ``op`` fastest with such arguments, where ``TENSOR`` stands for tensors.
+def quick_op(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any = lambda a: a) -> Any:
+    """What calls ``op`` fastest with arguments of these types; ``example`` gives such ones, ``TENSOR`` for tensors.
 
     The functions behind ``torch.add`` and ``Tensor.view`` parse their arguments faster than an OpOverload does, but
     choose the overload by what they are given. They are used where they were seen to choose ``op`` for these kinds of
@@ -146,7 +146,7 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         name = op.overloadpacket.__name__
         functions = [getattr(x, name) for x in _WHERE if hasattr(x, name)] if op.namespace == "aten" else []
         with _disable_current_modes():
-            found = next((f for f in functions if _chooses(f, op, args, kwargs)), op._op)
+            found = next((f for f in functions if _chooses(f, op, example(args), example(kwargs))), op._op)
         _known[key] = found
     return found
 

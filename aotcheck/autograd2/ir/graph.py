@@ -42,17 +42,20 @@ class Node:
     Arguments are nodes, sizes (ints or expressions), other constants, and lists of these.
 
     Attributes:
+        inputs: the nodes that it is computed from, one as often as it is used.
         geometry: how the value lies at run time; None for several results at once.
         memory: the placeholder or constant with which the value shares memory at run time, if it may.
         where: the line of the user's program that recorded it.
     """
 
-    __slots__ = ("args", "constant", "device", "geometry", "kwargs", "memory", "name", "op", "sequence", "where")
+    __slots__ = ("args", "constant", "device", "geometry", "inputs", "kwargs", "memory", "name", "op", "sequence",
+                 "where")  # fmt: skip
 
     def __init__(self, op: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = NO_KWARGS) -> None:
         self.op = op
         self.args = args
         self.kwargs = kwargs
+        self.inputs: Sequence[Node] = list(nodes_in((*args, *kwargs.values())))
         self.geometry: Geometry | None = None
         self.device: torch.device | None = None
         self.memory: Node | None = None
@@ -60,10 +63,6 @@ class Node:
         self.where: Where | None = None
         self.sequence = -1
         self.name = ""
-
-    def inputs(self) -> Sequence[Node]:
-        """The nodes that it is computed from, one as often as it is used."""
-        return list(nodes_in((*self.args, *self.kwargs.values())))
 
     def __repr__(self) -> str:
         return f"%{self.name or getattr(self.op, '__name__', self.op)}"
@@ -142,7 +141,7 @@ def ancestors(roots: Iterable[Node | None], stop: frozenset[Node] | set[Node] = 
         if node not in seen:
             seen.add(node)
             if node not in stop:
-                todo.extend(node.inputs())
+                todo.extend(node.inputs)
     return seen
 
 

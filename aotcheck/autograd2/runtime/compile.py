@@ -109,21 +109,21 @@ class _Code:
             self.lines.append(f"{self.terms[a]} = {text(a)}")
         return self.terms[a]
 
-    def node(self, node: Node) -> None:
-        """The line of a node."""
-        name = self.values[node] = f"n{len(self.values)}"
+    def node(self, node: Node, dying: list[Node]) -> None:
+        """The line of a node, after which values are let go of: the first by giving its name to the node."""
+        name, *more = [self.values[n] for n in dying] or [f"n{len(self.values)}"]
         if node.op == CONSTANT:
             self.names[name] = node.constant
         elif node.op is getitem:
             self.lines.append(f"{name} = {self.argument(node.args[0])}[{node.args[1]}]")
         else:
             looked = config().debug and isinstance(node.op, _torch.OpOverload) and node.op.namespace != "aten"
-            called = (
-                held_to_schema(node.op) if looked else quick_op(node.op, _example(node.args), _example(node.kwargs))
-            )
+            called = held_to_schema(node.op) if looked else quick_op(node.op, node.args, node.kwargs, _example)
             op = self.ops.get(called) or self.ops.setdefault(called, self.bind("op", called))
             given = [*map(self.argument, node.args), *(f"{k}={self.argument(a)}" for k, a in node.kwargs.items())]
             self.lines.append(f"{name} = {op}({', '.join(given)})")
+        self.values[node] = name
+        self.lines += [f"del {', '.join(more)}"] if more else []
 
 
 def function_of(
@@ -141,18 +141,17 @@ def function_of(
     sizes: dict[Node, list[str]] = {}
     for symbol, (of, dim) in defined.items():
         sizes.setdefault(of, []).append(f"{symbol} = {{}}" if dim is None else f"{symbol} = {{}}.size({dim})")
-    last = {operand: k for k, n in enumerate(nodes) for operand in n.inputs()}
+    last = {operand: k for k, n in enumerate(nodes) for operand in n.inputs}
     dying: dict[int, list[Node]] = {}
     kept = set(outputs)
     for operand, k in last.items():
         if operand not in kept and operand.op != CONSTANT:
             dying.setdefault(k, []).append(operand)
     for k, node in enumerate(nodes):
-        code.node(node)
+        code.node(node, dying.get(k, []))
         code.lines += [line.format(code.values[node]) for line in sizes.get(node, ())]
-        gone = [*dying.get(k, ()), *([node] if node not in last and node not in kept and node.op != CONSTANT else ())]
-        if gone:
-            code.lines.append(f"del {', '.join([code.values[n] for n in gone])}")
+        if node not in last and node not in kept and node.op != CONSTANT:
+            code.lines.append(f"del {code.values[node]}")
     given = ["None" if n is None else code.values[n] for n in outputs]
     lines = [*code.lines, f"return ({''.join(f'{x}, ' for x in [*given, *defined])})"]
     source = "\n    ".join([f"def graph({', '.join(taken)}):", *lines]) + "\n"
@@ -179,10 +178,10 @@ def unused(recorded: Sequence[Node], part: Partition, known: Sequence[str]) -> l
     """
     runs = {*part.forward.nodes, *(n for graph in part.backwards for n in graph.nodes)}
     of_others: set[Node] = set()
-    dead = []
+    dead, unknown = [], set(symbols_of(recorded)).difference(known)
     for n in recorded:
-        unknown = getattr(n.op, "namespace", "aten") != "aten" or not set(known).issuperset(symbols_of([n]))
-        if unknown or not of_others.isdisjoint(n.inputs()):
+        others = getattr(n.op, "namespace", "aten") != "aten" or (unknown and not unknown.isdisjoint(symbols_of([n])))
+        if others or not of_others.isdisjoint(n.inputs):
             of_others.add(n)  # it may do what must not be done twice
         elif n not in runs and n.op != CONSTANT and n.memory is None:
             dead.append(n)

@@ -39,6 +39,8 @@ class OpInfo:
         random: whether it draws random numbers.
         takes_device: whether it has an argument ``device``.
         may_alias: whether its schema lets a result share memory with an argument.
+        is_users: whether it is no op of torch's. Such an op may be given other kernels later.
+        is_composite: whether it is an op of torch's that has no kernel of its own, but calls others.
     """
 
     kind: Kind
@@ -47,6 +49,8 @@ class OpInfo:
     random: bool = False
     takes_device: bool = False
     may_alias: bool = False
+    is_users: bool = False
+    is_composite: bool = False
 
 
 _STORAGE = frozenset({"set_", "resize_", "resize_as_", "resize", "set"})
@@ -76,6 +80,7 @@ def info_of(op: Any) -> OpInfo:
     name = _torch.op_name(op)
     kind, functional = _kind(op, name, written)
     aliases = any(r.alias_info is not None for r in schema.returns) or op.namespace != "aten"
+    is_users = op.namespace not in ("aten", "prims")
     return OpInfo(
         kind,
         functional,
@@ -85,6 +90,8 @@ def info_of(op: Any) -> OpInfo:
         may_alias=aliases
         or op in UNSAFE_SPLITS
         or name in ("reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"),
+        is_users=is_users,
+        is_composite=not is_users and kind is not Kind.BATCH_NORM and _torch.is_composite(op),
     )
 
 

@@ -184,10 +184,10 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         args = tuple(map(self._admitted, args))
         kwargs = {k: self._admitted(a) for k, a in kwargs.items()}
         info = info_of(func)
-        if _torch.is_composite(func) and info.kind is not Kind.BATCH_NORM:
+        if info.is_composite or (info.is_users and _torch.is_composite(func)):
             with _torch.as_before_dispatch(), self:
                 return _torch.run_composite(func, args, kwargs)
-        kernel = _torch.kernel_in_python(func)
+        kernel = _torch.kernel_in_python(func) if info.is_users else None
         if kernel is not None and any(t.requires_grad for t in replicas_in([*args, *kwargs.values()])):
             with _torch.as_before_dispatch(), self:
                 return kernel(*args, **kwargs)

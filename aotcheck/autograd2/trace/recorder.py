@@ -131,13 +131,14 @@ class Recorder:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             several = type(out) in (list, tuple)
-            if not all(map(_is_plain, out if several else (out,))):
+            given = out if several else (out,)
+            if not all(map(_is_plain, given)):
                 return out
-            known = (type(out), tuple(map(geometry_of, out))) if several else (None, (geometry_of(out),))
+            known = type(out) if several else None, [None if o is None else geometry_of(o) for o in given]
             _known[key] = known  # some meta kernels give an operand itself, as that of native_dropout
         kind, geometries = known
         with _torch.without_modes():
-            made = [torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META) for g in geometries]
+            made = [g and torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META) for g in geometries]
         return made[0] if kind is None else kind(made)
 
     def _aliased(self, out: Any, args: tuple[Any, ...]) -> Tensor | None:
@@ -354,9 +355,9 @@ _known: dict[Any, Any] = {}
 
 
 def _is_plain(o: Any) -> bool:
-    """Whether a result is a tensor of which its geometry says everything."""
+    """Whether a result is none, or a tensor of which its geometry says everything."""
     known = isinstance(o, Tensor) and o.layout is torch.strided
-    return known and not (o.storage_offset() or o.is_conj() or o.is_neg())
+    return o is None or (known and not (o.storage_offset() or o.is_conj() or o.is_neg()))
 
 
 def _is_symbolic(a: Any) -> bool:
