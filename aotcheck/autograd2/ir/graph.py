@@ -175,7 +175,7 @@ class _Lowering:
 
 def symbols_of(nodes: Sequence[Node]) -> list[str]:
     """The names of the symbols that the arguments of nodes name, sorted."""
-    return symbols_in([[*n.args, *n.kwargs.values()] for n in nodes])
+    return symbols_in([a for n in nodes for a in (*n.args, *n.kwargs.values()) if type(a) is not Node])
 
 
 @functools.cache

@@ -45,7 +45,7 @@ def term(x: Any) -> Any:
 def symbols(x: Any) -> set[Any]:
     """The symbols in a term, or in lists of terms."""
     if isinstance(x, (list, tuple)):
-        return set().union(*map(symbols, x))
+        return set().union(*[symbols(y) for y in x if type(y) is not int])
     return set(x.free_symbols) if isinstance(x, sympy.Basic) else set()
 
 

@@ -199,8 +199,10 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
 
     def _admitted(self, a: Any) -> Any:
         """An argument. Tensors that are no replicas are refused."""
+        if type(a) is Replica:
+            return a
         if isinstance(a, Tensor):
-            return a if type(a) is Replica else self._captured(a)
+            return self._captured(a)
         if type(a) in (list, tuple):
             return type(a)(map(self._admitted, a))
         if isinstance(a, torch.UntypedStorage) and a.device.type != "meta":

@@ -164,11 +164,12 @@ class Recorder:
         inference = torch.is_inference_mode_enabled()
         if inference and func in UNSAFE_SPLITS and not source.is_inference():
             refuse(Event.INFERENCE, f"{func} of a tensor from outside of it")
-        (at, lies), parent = place_of(source), self.table.view(source)
+        parent = self.table.view(source)
         root = _torch.base_of(source)
         if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).was_a_view:
             self.needs = self.needs.also(bases=_torch.requires_grad(source))
-        state = parent.state
+        state, lies = parent.state, parent.geometry
+        at = _torch.storage_address(state.storage)
         many = not isinstance(out, Tensor)
         rest, known = tuple(map(terms, args[1:])), {k: terms(v) for k, v in kwargs.items()}
         modes = torch.is_grad_enabled(), inference
@@ -256,20 +257,21 @@ class Recorder:
             if wanted.type == "cuda" and cast("int | None", wanted.index) is None:
                 return torch.device("cuda", torch.cuda.current_device())
             return wanted
-        found = [(state_of(x).device, x) for x in replicas_in([*args, *kwargs.values()])]
-        decide = (device for device, x in found if device.type != "cpu" or x.dim() > 0)
-        return next(decide, found[0][0] if found else torch.get_default_device())
+        found = replicas_in([*args, *kwargs.values()])
+        decide = (x for x in found if x.dim() > 0 or state_of(x).device.type != "cpu")
+        return state_of(next(decide, found[0])).device if found else torch.get_default_device()
 
     def value_of(self, a: Any) -> Any:
         """An argument as the graph names it."""
         if type(a) in _PLAIN:
             return a
         if type(a) is Replica:
+            view = self.table.view(a)
             if self.in_backward:
-                self.table.storage_state(a).needed = True
+                view.state.needed = True
             elif state_of(a).own_counter and torch.is_grad_enabled():
-                self.table.storage_state(a).own_counter = True
-            return self.table.read(a)
+                view.state.own_counter = True
+            return self.table.read_view(view)
         if type(a) in (list, tuple):
             return [self.value_of(x) for x in a]
         if type(a) is dict:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -100,11 +100,10 @@ class ViewStep:
         return self.how.op
 
 
-@dataclass
 class TensorState:
     """What the trace knows of one replica.
 
-    Args:
+    Attributes:
         device: the real tensor's.
         trace: the trace that it belongs to.
         step: how it was made, if it is a view.
@@ -122,21 +121,21 @@ class TensorState:
         born: where it lay before set_, resize_, ``.data =`` or an in-place change of its shape; None if it never moved.
     """
 
-    device: torch.device
-    trace: Trace
-    step: ViewStep | None = None
-    is_parameter: bool = field(default=False, init=False)
-    data_assigned: bool = field(default=False, init=False)
-    is_reset: bool = field(default=False, init=False)
-    reshapes: tuple[Step, ...] = field(default=(), init=False)
-    born: Place | None = field(default=None, init=False)
-    told: bool = field(default=False, init=False)
-    was_a_view: bool = field(default=False, init=False)
-    own_counter: bool = field(default=False, init=False)
-    set: bool | None = field(default=None, init=False)
-    detached: bool = field(default=False, init=False)
-    is_input: bool = field(default=False, init=False)
-    own: dict[str, Any] = field(default_factory=dict, init=False)
+    is_parameter: bool = False
+    data_assigned: bool = False
+    is_reset: bool = False
+    reshapes: tuple[Step, ...] = ()
+    born: Place | None = None
+    told: bool = False
+    was_a_view: bool = False
+    own_counter: bool = False
+    set: bool | None = None
+    detached: bool = False
+    is_input: bool = False
+
+    def __init__(self, device: torch.device, trace: Trace, step: ViewStep | None = None) -> None:
+        self.device, self.trace, self.step = device, trace, step
+        self.own: dict[str, Any] = {}
 
     def need(self, **more: bool) -> None:
         """The trace must take this into account too."""
@@ -343,7 +342,7 @@ def state_of(t: Tensor) -> TensorState:
 def replicas_in(a: Any) -> list[Tensor]:
     """The replicas among arguments, those in lists too."""
     if type(a) in (list, tuple):
-        return [r for x in a for r in replicas_in(x)]
+        return [r for x in a if type(x) in (Replica, list, tuple) for r in replicas_in(x)]
     return [a] if type(a) is Replica else []
 
 
