@@ -33,7 +33,7 @@ from aotcheck.autograd2.runtime.emit import Attachment, Call, emit
 from aotcheck.autograd2.runtime.function import Ready, Runner
 from aotcheck.autograd2.runtime.source import Modes, Symbolic
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.replica import Needs, disarm, place_of, rearm, state_of
+from aotcheck.autograd2.trace.replica import Needs, disarm, rearm, state_of
 from aotcheck.autograd2.trace.run import Traced, UserError, trace
 
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
@@ -296,7 +296,8 @@ class _Seen:
                 self._add(Made(m), analysis.tensors[m], analysis.results[made.index].node)
 
     def _add(self, end: Given | Made, t: Tensor, node: Node | None) -> None:
-        for address, _ in {place_of(t), state_of(t).born or place_of(t)}:
+        born = state_of(t).born
+        for address in {_torch.address_of(t), *(born or ())[:1]}:
             self.by_address.setdefault(address, []).append((end, t, node))
 
     def watched(

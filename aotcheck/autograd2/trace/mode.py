@@ -165,8 +165,8 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         return False  # a wrapper around each dispatch that nothing needs
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in ASKED:
-            return ASKED[func](args[0])
+        if (asked := ASKED.get(func)) is not None:
+            return asked(args[0])
         kwargs = kwargs or {}
         if torch.get_default_dtype() is not self.ambient[0]:
             refuse(Event.GLOBAL, "the default dtype")

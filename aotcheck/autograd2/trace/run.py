@@ -27,7 +27,7 @@ from aotcheck.autograd2.trace.functions import WithoutLooking, python_functions
 from aotcheck.autograd2.trace.gate import Event, met, refuse
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Needs, Replica, make_replica
-from aotcheck.autograd2.trace.view import StorageState
+from aotcheck.autograd2.trace.view import StorageState, View
 
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
@@ -193,8 +193,7 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         with torch.inference_mode(False):
             replica = maker.root(t)
         node = tracer.graph.placeholder(geometry_of(replica), t.device)
-        tracer.table.hold(replica, node)
-        traced = _traced(tracer, descriptor, t, replica, node)
+        traced = _traced(tracer, descriptor, t, replica, node, tracer.table.hold(replica, node))
         traced.state.source = len(order) if traced.state.source is None else traced.state.source
         made[t] = traced
         order.append(traced)
@@ -215,7 +214,7 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
     with tracer:
         for descriptor, t in views:
             replica = _view(maker, t, made)
-            traced = _traced(tracer, descriptor, t, replica, None)
+            traced = _traced(tracer, descriptor, t, replica, None, tracer.table.view(replica))
             made[t] = traced
             order.append(traced)
     for i in order:
@@ -245,13 +244,14 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     return made_again
 
 
-def _traced(tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica, node: Node | None) -> TracedInput:
+def _traced(
+    tracer: Tracer, descriptor: Descriptor, t: Tensor, replica: Replica, node: Node | None, view: View
+) -> TracedInput:
     replica.aot.is_input, replica.aot.own = True, own_attributes(t)
     if replica.requires_grad and replica.is_leaf and _torch.has_hooks(t):
         Tensor.register_hook(replica, lambda _: None if tracer.in_backward else refuse(Event.CALLERS, "a hook"))
-    state = tracer.table.storage_state(replica)
-    meta = TensorMeta(geometry_of(replica), t.device, t.requires_grad, t.is_leaf, t.is_inference())
-    return TracedInput(Input(descriptor, meta), t, replica, node, replica.grad_fn, replica.output_nr, state)
+    meta = TensorMeta(view.geometry, t.device, t.requires_grad, t.is_leaf, t.is_inference())
+    return TracedInput(Input(descriptor, meta), t, replica, node, replica.grad_fn, replica.output_nr, view.state)
 
 
 def related(inputs: list[TracedInput]) -> bool:
