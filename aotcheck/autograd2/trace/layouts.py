@@ -38,7 +38,7 @@ _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "nati
 _POINTWISE = ("softplus_backward", "log_sigmoid_forward", "_log_softmax_backward_data", "binary_cross_entropy_backward")
 _OTHERS = ("_standard_gamma", "floor_divide")
 UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE, *_OTHERS)}
-UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar}
+UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar}
 UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats}
 SUMMED = {getattr(aten, x).default for x in ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")}
 """Losses whose sum or mean lies in the memory of their summands."""
