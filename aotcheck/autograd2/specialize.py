@@ -277,7 +277,7 @@ class _Seen:
 
     def __init__(self, traced: Traced, analysis: Analysis) -> None:
         writes = analysis.signature.effects.written
-        written = {k for w in writes for k in w.beside}
+        written = {k for w in writes for k in w.beside}  # they hold no value of the graph any more
         self.counted = {k for w in writes if w.kind is not Mutation.HIDDEN for k in w.beside}
         self.after: dict[Node | None, Given] = {}
         self.by_address: dict[int, list[tuple[Given | Made, Tensor, Node | None]]] = {}

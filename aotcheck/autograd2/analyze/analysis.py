@@ -109,14 +109,15 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
     """What is written of inputs that share memory, which are no views of others; ``members``: all on that storage.
 
     One that gets a history is written as it lies, with that history. Without one, a single input is written as it lies;
-    of several, or where bytes beside it changed, the storage's flat value is.
+    of several, or where bytes beside it changed, the storage's flat value is. ``counted`` are those whose version
+    counts the write.
     """
     table, state, first = traced.tracer.table, traced.inputs[roots[0]].state, traced.inputs[roots[0]]
     recorded = [k for k in roots if has_new_history(traced.inputs[k])]
-    seen = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
+    counted = tuple(k for k in roots if _torch.version_of(traced.inputs[k].replica) != traced.inputs[k].version)
     whole = state.flat is not None or len(roots) > 1
     root = None if whole else table.view_at(state, table.spelled(first.geometry))
-    if not (state.version if root is None else root.version) and not (state.touched and (recorded or seen)):
+    if not (state.version if root is None else root.version) and not (state.touched and (recorded or counted)):
         return
     if len(recorded) > 1:
         refuse(Event.HISTORY, "two arguments that share memory are written, and neither is a view of the other")
@@ -136,12 +137,12 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
         yield Written(k, index, Mutation.DIFFERENTIABLE, beside=members, by_view=by_view)
         if len(roots) == 1 and state.flat is None:
             return
-        seen = tuple(j for j in seen if j != k)
+        counted = tuple(j for j in counted if j != k)
     view = table.flat(state) if root is None or recorded or first.geometry.may_overlap_itself else root
     index = results.add(table.read_view(view), view.geometry)
-    kind = Mutation.UNDER_NO_GRAD if seen or recorded else Mutation.HIDDEN
+    kind = Mutation.UNRECORDED if counted or recorded else Mutation.HIDDEN
     flat = view is not root
-    yield Written((recorded or roots)[0], index, kind, flat, seen if flat else (), members)
+    yield Written((recorded or roots)[0], index, kind, flat, counted if flat else (), members)
 
 
 def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutation, ...]:

@@ -219,7 +219,7 @@ class Mutation(enum.Enum):
     """Who sees that an input's data was written."""
 
     DIFFERENTIABLE = "autograd records it"
-    UNDER_NO_GRAD = "autograd does not record it"
+    UNRECORDED = "autograd does not record it"
     HIDDEN = "neither autograd nor the version of the tensor tells"
 
 

@@ -258,8 +258,9 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], Ord
         leaving = [n for n in nodes if any(graph.end(e)[1] is not None for e in _edges(n))]
         order[k] = max(map(_torch.sequence_of, leaving or nodes))
     memory = {_torch.address_of(i.replica) for i in traced.inputs}
-    plain = [w for w in analysis.signature.effects.written if w.kind is Mutation.UNDER_NO_GRAD and not w.flat]
+    plain = [w for w in analysis.signature.effects.written if w.kind is Mutation.UNRECORDED and not w.flat]
     kept = [_torch.sequence_of(n) for n in owner if _saves(n, memory)] if plain else []
+    # an input written before all nodes that saved its memory is written before these get their history
     early = [w for w in plain if all(traced.inputs[w.input].state.sequence <= k for k in kept)]
     return found, (*early, *(x for x in sorted(order, key=order.__getitem__) if order[x] < traced.number))
 
