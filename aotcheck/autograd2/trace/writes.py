@@ -281,7 +281,8 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     swaps = name in ("transpose_", "swapaxes_", "swapdims_")
     op = aten.transpose.int if swaps else getattr(getattr(aten, name[:-1]), _torch.overload_name(func))
     recorded = is_view and target.requires_grad and not target.is_leaf
-    if recorded and (step := state.step) and (step.how.grad, step.how.inference) == modes and not parent.state.is_input:
+    step = None if state.born or parent.state.is_input else state.step
+    if recorded and step is not None and (step.how.grad, step.how.inference) == modes:
         tracer.run(func, args, kwargs)
         how = replace(step.how, op=Both(step.op, len(step.how.args), op), args=(*step.how.args, *rest))
         state.step = replace(step, how=how, place=place_of(target), version=_torch.version_of(target) + 1)
