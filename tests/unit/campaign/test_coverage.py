@@ -136,6 +136,7 @@ def test_what_is_said_wrongly_is_named(said: object, error: str, monkeypatch: py
         undrawn_by(f"{__name__}:mine")
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("name", [name for name, undrawn in strategies.UNDRAWN.items() if undrawn])
 def test_what_a_strategy_says_it_never_draws_it_does_not(name: str) -> None:
     undrawn = undrawn_by(f"strategies:{name}")

@@ -58,6 +58,7 @@ some = settings(
 )
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", PREDICATES)
 @some
 @given(program=settled())
