@@ -90,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Both:
-    """The op of a view that was reshaped in place: what made it, with ``count`` arguments, and what reshaped it."""
+    """The op of a view reshaped in place: ``first`` makes it with ``count`` arguments, ``second`` reshapes it."""
 
     first: Any
     count: int

@@ -746,7 +746,7 @@ def test_a_view_made_under_no_grad_after_a_write_needs_no_history() -> None:
 
 def test_arguments_of_one_place_that_count_versions_apart_are_not_taken_for_each_other() -> None:
     x = torch.ones(2, requires_grad=True)
-    other = torch.empty(0).set_(x.detach()).requires_grad_()  # type: ignore[call-overload]
+    other = torch.empty(0).set_(x.detach()).requires_grad_()  # type: ignore[call-overload]  # torch types storages alone
     with pytest.raises(UnsupportedError, match="several version counters"):
         aot_function(lambda x, y: x.sin())(x, other)
 
@@ -773,7 +773,7 @@ def test_a_leaf_that_is_used_and_then_set_is_refused() -> None:
     def function(x: Tensor) -> Tensor:
         before = x * 3
         with torch.no_grad():
-            x.set_(torch.ones(2))  # type: ignore[call-overload]
+            x.set_(torch.ones(2))  # type: ignore[call-overload]  # torch types storages alone
         return before
 
     with pytest.raises(UnsupportedError, match="is used, and moved by set_ then"):
