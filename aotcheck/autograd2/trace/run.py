@@ -143,12 +143,7 @@ class _Maker:
             known = self.storages[address] = _torch.storage_of(
                 torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
             )
-        elem = torch.empty(0, dtype=real.dtype, device=_torch.META)
-        shape, stride, offset = lies
-        _torch.set_geometry(elem, known, offset, shape, stride)
-        if type(nbytes) is int and known.nbytes() != nbytes:
-            known.resize_(nbytes)
-        return elem
+        return _torch.lying_on(known, real.dtype, *lies)
 
     def root(self, real: Tensor) -> Replica:
         """With the leafness of ``real``, but no view of anything."""

@@ -339,8 +339,7 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     if not state.roots:
         count = state.nbytes // target.dtype.itemsize
         with _torch.without_modes():
-            elem = torch.empty(0, dtype=target.dtype, device=_torch.META)
-            _torch.set_geometry(elem, state.storage, 0, (count,), (1,))
+            elem = _torch.lying_on(state.storage, target.dtype, (count,), (1,), 0)
         given = {"dtype": target.dtype, "device": state_of(target).device}
         node = tracer.call(aten.empty.memory_format, ([count],), given)
         tracer.table.hold(elem, node)
