@@ -166,7 +166,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             base = None if of is None else traced.inputs[of]
             if base is None or (state_of(base.replica).detached and not has_new_history(base)):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
-        moves, beyond = other_storage or other_geometry, geometry.is_beyond(now.nbytes)
+        moves = other_storage or other_geometry
+        beyond = moves and geometry.is_beyond(now.nbytes)
         reshapes = () if other_storage or written or meta.is_leaf else state_of(t).reshapes
         if reshapes and i.node is not None and has_new_history(i):
             if state_of(t).data_assigned or sum(j.state is i.state for j in traced.inputs) > 1:
@@ -175,8 +176,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             continue
         if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
-        resized = now.resized or traced.tracer.table.is_resized(now) or (moves and beyond)
-        if resized and (other_storage or (moves and beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
+        resized = now.resized or traced.tracer.table.is_resized(now) or beyond
+        if resized and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if moves:
             if other_storage and now.version and now.source is None:
