@@ -199,17 +199,11 @@ def address_of(t: Tensor) -> int:
 _as_strided = functools.partial(torch.ops.aten.as_strided.default.redispatch, _C.DispatchKeySet(_C.DispatchKey.Meta))
 
 
-def set_geometry(t: Tensor, storage: torch.UntypedStorage, offset: Any, shape: Any, stride: Any) -> Tensor:
-    """``t`` lies on ``storage`` from now on; autograd is not told."""
-    with torch.no_grad():
-        t.set_(storage, offset, tuple(shape), tuple(stride))
-    return t
-
-
 def lying_on(storage: torch.UntypedStorage, dtype: torch.dtype, shape: Any, stride: Any, offset: Any) -> Tensor:
     """A meta tensor on ``storage``, of which it is not asked whether it reaches so far."""
-    start = set_geometry(torch.empty(0, dtype=dtype, device=META), storage, 0, (0,), (1,))
-    return cast(Tensor, _as_strided(start, shape, stride, offset))
+    with without_modes(), torch.no_grad():
+        start = torch.empty(0, dtype=dtype, device=META).set_(storage, 0, (0,), (1,))
+        return cast(Tensor, _as_strided(start, shape, stride, offset))
 
 
 data_of: Callable[[Tensor], Tensor] = _data.__get__

@@ -104,9 +104,9 @@ class Recorder:
             shape = torch.broadcast_shapes(*[a.shape for a in args if isinstance(a, Tensor)])
             with _torch.without_modes():
                 summands = torch.empty(shape, dtype=out.dtype, device=_torch.META)
-            _torch.set_geometry(out, _torch.storage_of(summands), 0, (), ())
+            out = _torch.lying_on(_torch.storage_of(summands), out.dtype, (), (), 0)
         if func is aten.diagonal.default and self.symbols is not None and 0 in out.shape:
-            _torch.set_geometry(out, _torch.storage_of(out), args[0].storage_offset(), out.shape, out.stride())
+            out = _torch.lying_on(_torch.storage_of(out), out.dtype, out.shape, out.stride(), args[0].storage_offset())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
         if func is torch.ops.inductor.resize_storage_bytes_.default:

@@ -24,6 +24,7 @@ from aotcheck.autograd2.trace.view import (
     flat_of_root,
     gather,
     inverse,
+    is_odd,
     pad,
     scatter,
 )
@@ -134,6 +135,10 @@ class StorageTable:
             view = View(state, flat_geometry(state.nbytes, dtype))
             value = self.graph.placeholder(view.geometry, state.device)
             self.flat_inputs.append((value, state.source, dtype))
+            if is_odd(state.nbytes, dtype):  # ops that scatter into such a storage raise an internal error
+                value = self.graph.like(value, torch.ops.aten.clone.default, value)
+                for root in state.roots:  # to be cut from the copy
+                    root.version = -1 if root.version == 0 else root.version
             for root in state.roots:
                 if root.version > 0:
                     assert root.value is not None
@@ -238,9 +243,8 @@ class StorageTable:
             return
         if state.lost is not None and not view.fits:
             refuse(Event.FREED)
-        if not same(state.nbytes % view.geometry.dtype.itemsize, 0):
-            refuse(Event.ODD, str(view.geometry.dtype))
-        if state.is_input and len(state.roots) > 1 and not self.apart(state):
+        together = len(state.roots) > 1 and not self.apart(state)
+        if state.is_input and (together or is_odd(state.nbytes, view.geometry.dtype)):
             self.flat(state)
         step: View | None = view
         while step is not None and step is not state.flat:

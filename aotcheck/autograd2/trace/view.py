@@ -85,6 +85,10 @@ class View:
         self, parent: View | None, op: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = NO_KWARGS
     ) -> None:
         """From now on the view is what ``op`` makes of ``parent``."""
+        if op is WINDOW and parent is not None:
+            dtypes = (parent.geometry.dtype, self.geometry.dtype)
+            if dtypes[0] != dtypes[1] and any(is_odd(self.state.nbytes, dtype) for dtype in dtypes):
+                refuse(Event.ODD, str(dtypes[1]))
         self.parent, self.op, self.args, self.kwargs = parent, op, args, kwargs
 
     @property
@@ -147,10 +151,13 @@ class StorageState:
         return self.source is not None
 
 
+def is_odd(nbytes: Size, dtype: torch.dtype) -> bool:
+    """Whether so many bytes are no whole number of elements."""
+    return not same(nbytes % dtype.itemsize, 0)
+
+
 def flat_geometry(nbytes: Size, dtype: torch.dtype) -> Geometry:
-    """A whole storage in one dimension."""
-    if not same(nbytes % dtype.itemsize, 0):
-        refuse(Event.ODD, str(dtype))
+    """A storage in one dimension, without the bytes at its end that are no whole element."""
     return row_major((nbytes // dtype.itemsize,), dtype)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
-from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, row_major, same_strides
+from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, is_leaf, row_major, same_strides
 from aotcheck.autograd2.ir.signature import Both, Step
 from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -280,7 +280,7 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     modes, rest = (torch.is_grad_enabled(), torch.is_inference_mode_enabled()), tuple(map(terms, args[1:]))
     swaps = name in ("transpose_", "swapaxes_", "swapdims_")
     op = aten.transpose.int if swaps else getattr(getattr(aten, name[:-1]), _torch.overload_name(func))
-    recorded = is_view and target.requires_grad and not target.is_leaf
+    recorded = is_view and target.requires_grad and not is_leaf(target)
     step = None if state.born or parent.state.is_input else state.step
     if recorded and step is not None and (step.how.grad, step.how.inference) == modes:
         tracer.run(func, args, kwargs)
@@ -338,8 +338,7 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     state = tracer.table.storage_state(target)
     if not state.roots:
         count = state.nbytes // target.dtype.itemsize
-        with _torch.without_modes():
-            elem = _torch.lying_on(state.storage, target.dtype, (count,), (1,), 0)
+        elem = _torch.lying_on(state.storage, target.dtype, (count,), (1,), 0)
         given = {"dtype": target.dtype, "device": state_of(target).device}
         node = tracer.call(aten.empty.memory_format, ([count],), given)
         tracer.table.hold(elem, node)

@@ -1,6 +1,7 @@
 """What a call does to storages, versions and views of its arguments."""
 
 import contextlib
+import warnings
 from typing import Any
 
 import pytest
@@ -798,3 +799,40 @@ def test_a_view_of_an_intermediate_that_is_reshaped_in_place(reshape: Any, after
         return after(y, reshape(y[:2]))
 
     agrees(function, lambda: (torch.arange(6.0).view(3, 2).requires_grad_(),))
+
+
+def shrunk(x, nbytes):
+    x.add_(1)
+    x.untyped_storage().resize_(nbytes)
+    return x[:2] * 2
+
+
+ODD = {
+    "written": lambda x: (x.mul_(2), x + 1)[1],
+    "a part is written": lambda x: (x[1:].mul_(2), x.view(torch.uint8) + 1)[1],
+    "parts of it": lambda x: (x.as_strided((2,), (1,), 1).add_(x[0]), x[1:].mul_(2), x + 1)[2],
+    "shrunk to it": lambda x: shrunk(x, 13),
+    "shrunk to its own": lambda x: shrunk(x, 12),
+}
+
+
+@pytest.mark.parametrize("nbytes", [13, 14, 18])
+@pytest.mark.parametrize("function", [pytest.param(f, id=name) for name, f in ODD.items()])
+def test_bytes_at_the_end_of_a_storage_that_are_no_whole_element_stay(function, nbytes):
+    def arguments():
+        storage = torch.UntypedStorage(nbytes)
+        torch.empty(0, dtype=torch.uint8).set_(storage).copy_(torch.arange(nbytes))
+        return storage, torch.empty(0).set_(storage, 0, (3,), (1,))
+
+    (wanted, x), (storage, y) = arguments(), arguments()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a graph that raises
+        torch.testing.assert_close(aot_function(function)(y), function(x), rtol=0, atol=0)
+    assert storage.tolist() == wanted.tolist()
+
+
+def test_another_dtype_on_such_a_storage_is_refused():
+    with pytest.raises(UnsupportedError, match="no whole number of elements"):
+        aot_function(lambda x: x.view(torch.uint8).add_(1))(
+            torch.empty(0).set_(torch.UntypedStorage(14), 0, (3,), (1,))
+        )
