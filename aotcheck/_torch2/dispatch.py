@@ -17,15 +17,9 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 __all__ = [
-    "as_joint",
-    "auto_functionalized",
-    "can_auto_functionalize",
-    "compiling",
-    "decomposed",
-    "hide_from_dynamo",
-    "meta_kernels",
-    "without_dynamo",
-]
+    "as_joint", "auto_functionalized", "can_auto_functionalize", "compiling", "decomposed", "hide_from_dynamo",
+    "meta_kernels", "without_dynamo",
+]  # fmt: skip
 
 _C = torch._C
 

@@ -332,10 +332,10 @@ def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
 
 def _follows(t: Tensor, root: Tensor, steps: int) -> bool:
     """Whether the history of ``t``, that many views from ``root``, comes from what the root has now."""
-    nodes, base = [t.grad_fn], _torch.base_of(t)
+    node, ends = t.grad_fn, [x.grad_fn for x in (root, _torch.base_of(t)) if x is not None]
     for _ in range(steps):
-        nodes += [node for node, _ in nodes[-1].next_functions[:1] if node]
-    return steps == 0 or root.is_leaf or root.grad_fn in nodes or (base is not None and base.grad_fn in nodes)
+        node = node if node is None or node in ends else next((n for n, _ in node.next_functions), None)
+    return steps == 0 or root.is_leaf or node in ends
 
 
 def _is_custom(t: Tensor, chain: Sequence[ViewStep]) -> bool:

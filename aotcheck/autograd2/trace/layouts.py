@@ -40,6 +40,9 @@ _OTHERS = ("_standard_gamma", "floor_divide")
 UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE, *_OTHERS)}
 UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar}
 UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats}
+_IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", "_fft_c2c", "_fft_c2r", "max_unpool2d", "max_unpool3d")}
+"""Ops that are asked though their operands lie in rows."""
+UNSURE |= _IN_ROWS
 SUMMED = {getattr(aten, x).default for x in ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")}
 """Losses whose sum or mean lies in the memory of their summands."""
 _MOST_BYTES = 1 << 30
@@ -52,7 +55,7 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
     lies = [(g, row_major(g.shape, g.dtype).stride) for g in map(_in_numbers, replicas_in(args))]
     odd = any({0, 1} <= {*g.shape} for g, _ in lies)  # beside a scalar, that of one element gets stride 0
-    if not odd and all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
+    if not odd and func not in _IN_ROWS and all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
         return out
     count = sum(g.numel * g.dtype.itemsize for g, _ in lies)
     odd |= any(s != r if n < 2 else s == 0 for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))

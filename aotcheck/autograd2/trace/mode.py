@@ -147,10 +147,10 @@ def is_mask(i: Any) -> bool:
 
 def without_masks(tracer: Any, indices: Any) -> Any:
     """Indices with, for each mask, where it is true."""
-    found: list[Any] = []
+    select, info, found = aten.select.int, info_of(aten.select.int), []
     for i in indices:
         rows = nonzero(tracer, i) if is_mask(i) else None
-        found += [i] if rows is None else [tracer.views_of(aten.select.int, rows, (1, d)) for d in range(i.dim())]
+        found += [i] if rows is None else [tracer.pure(select, info, (rows, 1, d), {}) for d in range(i.dim())]
     return found
 
 

@@ -152,11 +152,6 @@ class Recorder:
         address = _torch.address_of(first)
         return next((a for a in args if isinstance(a, Tensor) and _torch.address_of(a) == address), None)
 
-    def views_of(self, func: Any, source: Tensor, rest: tuple[Any, ...]) -> Any:
-        """The view that ``func`` makes of a tensor, recorded as an op that the function calls."""
-        args = (source, *rest)
-        return self.views(func, source, args, NO_KWARGS, self.run(func, args, {}))
-
     def views(self, func: Any, source: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         """Results that lie on the memory of ``source``, the op's first argument."""
         if source is not args[0]:

@@ -140,9 +140,8 @@ class _Maker:
         if symbols is not None and (found := symbols.lies(position, real, members)) is not None:
             lies, nbytes = found, symbols.nbytes(real, members, found) if known is None else known.nbytes()
         if known is None:
-            known = self.storages[address] = _torch.storage_of(
-                torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
-            )
+            room = torch.empty(nbytes, dtype=torch.uint8, device=_torch.META)
+            known = self.storages[address] = _torch.storage_of(room)
         return _torch.lying_on(known, real.dtype, *lies)
 
     def root(self, real: Tensor) -> Replica:

@@ -85,10 +85,9 @@ class View:
         self, parent: View | None, op: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = NO_KWARGS
     ) -> None:
         """From now on the view is what ``op`` makes of ``parent``."""
-        if op is WINDOW and parent is not None:
-            dtypes = (parent.geometry.dtype, self.geometry.dtype)
-            if dtypes[0] != dtypes[1] and any(is_odd(self.state.nbytes, dtype) for dtype in dtypes):
-                refuse(Event.ODD, str(dtypes[1]))
+        dtypes = {v.geometry.dtype for v in (self, parent) if v is not None and op is WINDOW}
+        if len(dtypes) > 1 and any(is_odd(self.state.nbytes, dtype) for dtype in dtypes):
+            refuse(Event.ODD, str(self.geometry.dtype))
         self.parent, self.op, self.args, self.kwargs = parent, op, args, kwargs
 
     @property

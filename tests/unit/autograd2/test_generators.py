@@ -81,6 +81,16 @@ def test_an_op_that_reads_the_workspace_of_another_is_not_asked_for_its_layout()
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_of_operands_in_rows_lie_as_eagers_too(dynamic: bool) -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return torch.linalg.eig(x)[1], torch.fft.hfft2(y, dim=(0, -1))
+
+    inputs = torch.arange(9.0).view(3, 3) + torch.eye(3), torch.ones(5, 6, 7)
+    found, expected = aot_function(function, dynamic=dynamic)(*inputs), function(*inputs)
+    assert [t.stride() for t in found] == [t.stride() for t in expected]
+
+
 def test_pointwise_ops_lay_their_results_as_eager_does() -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return torch.copysign(x, y.mT).view(-1)

@@ -836,3 +836,28 @@ def test_another_dtype_on_such_a_storage_is_refused():
         aot_function(lambda x: x.view(torch.uint8).add_(1))(
             torch.empty(0).set_(torch.UntypedStorage(14), 0, (3,), (1,))
         )
+
+
+@pytest.mark.parametrize("written", ["vv", "vw", "yvy", "vyv", "wu", "yv"])
+@pytest.mark.parametrize("returned", ["y", "yvw"])
+def test_after_foreach_writes_memory_twice_gradients_are_eagers_or_refused(written: str, returned: str) -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        named = {"y": y, "v": y[0], "w": y[:, 1], "u": y.t()}
+        torch._foreach_mul_([named[name] for name in written], 2.0)
+        return [named[name] * 3 for name in returned], [named[name] for name in returned]
+
+    try:
+        aot_function(function)(torch.ones(2, 2, requires_grad=True))
+    except UnsupportedError as error:
+        assert "history not of a view" in str(error) and "v" in returned
+    else:
+        agrees(function, lambda: (torch.ones(2, 2, requires_grad=True),))
+
+
+def test_an_operand_may_be_what_a_result_is_written_to() -> None:
+    agrees(
+        lambda a, b, c: torch.addmm(a, b, c, out=a), lambda: tuple(torch.arange(9.0).view(3, 3) + k for k in range(3))
+    )
+    with pytest.raises(UnsupportedError, match="overlapping operands"):
+        aot_function(lambda a, b: torch.addmm(b, a, b, out=a))(torch.ones(3, 3), torch.ones(3, 3))
