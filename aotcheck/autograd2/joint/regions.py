@@ -251,9 +251,8 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], Ord
             stands[e] = Inner(place[e[0]], len(starts[place[e[0]]]))
             starts[place[e[0]]].append(e)
     found = tuple(_region(graph, starts[k], nodes, stands) for k, nodes in enumerate(ordered))
-    order: dict[int | End, int] = {
-        end: _torch.sequence_of(n) for (n, _), end in graph.visible.items() if not isinstance(end, Fresh)
-    }
+    seen = graph.visible.items()
+    order: dict[int | End, int] = {e: _torch.sequence_of(n) for (n, _), e in seen if not isinstance(e, Fresh)}
     for k, nodes in enumerate(ordered):  # eager's backward leaves a group by the last of the nodes that lead out of it
         leaving = [n for n in nodes if any(graph.end(e)[1] is not None for e in _edges(n))]
         order[k] = max(map(_torch.sequence_of, leaving or nodes))

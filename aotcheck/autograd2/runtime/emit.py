@@ -337,7 +337,7 @@ class _Order:
                 make(self.s, how, k, self.modes)
 
     def renew(self, end: End) -> None:
-        """A view gets its history, also one to which autograd gives it again after a write, once it is asked."""
+        """An end is made ready: an input is written, a view gets its history, anew after a write."""
         match end:
             case After(k):
                 self.write_all(k)
@@ -405,6 +405,8 @@ class _Order:
             return
         self.done.add(w)
         self.attach_result(w.result)
+        if w.kind is not Mutation.DIFFERENTIABLE:  # views have another grad_fn then
+            self.enter([k for k in w.beside if not self.signature.inputs[k].meta.is_leaf])
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:

@@ -94,9 +94,8 @@ def _check_overlap(func: Any, info: OpInfo, target: Tensor, args: Sequence[Any],
     """Raise as eager does where operands share memory; refuse what depends on the order in which a kernel writes."""
     lies, address = geometry_of(target), _torch.address_of(target)
     read = [*args, *(x for name, x in kwargs.items() if name not in info.written)]
-    others = [x for x in replicas_in(read) if _torch.address_of(x) == address]
-    if others and args[0] is target and hasattr(aten, f"{_torch.op_name(func).rstrip('_')}_"):
-        others = others[1:]  # as of ``addmm_`` and of ``addmm(x, ..., out=x)``
+    itself = args[0] is target and hasattr(aten, f"{_torch.op_name(func).rstrip('_')}_")  # as in ``addmm(x, …, out=x)``
+    others = [x for x in replicas_in(read) if _torch.address_of(x) == address][itself:]
     if lies.may_overlap_itself:
         within = any(s == 0 and n != 1 for n, s in zip(lies.shape, lies.stride, strict=True))
         if within and func not in _NOT_ASKED:

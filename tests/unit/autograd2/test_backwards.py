@@ -293,3 +293,20 @@ def test_a_custom_function_that_asks_for_saved_tensors_runs_once() -> None:
         result.sum().backward()
         with pytest.raises(RuntimeError, match="a second time"):
             result.sum().backward()
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("used", ["before", "after", "before and after"])
+def test_uses_of_a_view_before_it_is_written_unseen_are_not_uses_of_what_it_is_then(shape: Any, used: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        before = x * 2 if "before" in used else 0
+        x.detach().zero_()
+        return before + x * 3 if "after" in used else before
+
+    found = []
+    for f in (function, aot_function(function)):
+        leaf = torch.ones(shape, requires_grad=True)
+        view = leaf.view(shape)
+        grads = torch.autograd.grad(f(view).sum(), [leaf, view], allow_unused=True)
+        found.append([g if g is None else g.tolist() for g in grads])
+    assert found[0] == found[1]
