@@ -1,4 +1,4 @@
-"""trace: the function runs on replicas of what a call brings; again, if that shows that it needs more.
+"""trace: the function runs once on replicas of what a call brings; ``specialize`` asks again if that needs more.
 
 The replicas lie on storages that share as the call's do, and have the same leafness and views.
 """
