@@ -189,14 +189,12 @@ has_symbols: Callable[[Tensor], bool] = vars(_C.TensorBase)["_has_symbolic_sizes
 storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
 """An integer that two objects for one storage have in common, while it is alive."""
 _data: Any = vars(_C.TensorBase)["data"]
+_as_strided = functools.partial(torch.ops.aten.as_strided.default.redispatch, _C.DispatchKeySet(_C.DispatchKey.Meta))
 
 
 def address_of(t: Tensor) -> int:
     """The address of the storage on which a tensor lies."""
     return storage_address(storage_of(t))
-
-
-_as_strided = functools.partial(torch.ops.aten.as_strided.default.redispatch, _C.DispatchKeySet(_C.DispatchKey.Meta))
 
 
 def lying_on(storage: torch.UntypedStorage, dtype: torch.dtype, shape: Any, stride: Any, offset: Any) -> Tensor:

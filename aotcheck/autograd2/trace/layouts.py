@@ -36,10 +36,9 @@ _PADS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replicati
 _SHUFFLES = ("channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "roll")
 _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "native_batch_norm")
 _POINTWISE = ("softplus_backward", "log_sigmoid_forward", "_log_softmax_backward_data", "binary_cross_entropy_backward")
-_OTHERS = ("_standard_gamma", "floor_divide")
-UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE, *_OTHERS)}
-UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar}
-UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats}
+UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE)}
+UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar, aten.floor_divide.default}
+UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats, aten._standard_gamma.default}
 _IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", "_fft_c2c", "_fft_c2r", "max_unpool2d", "max_unpool3d")}
 """Ops that are asked though their operands lie in rows."""
 UNSURE |= _IN_ROWS
@@ -68,7 +67,7 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
         if count > _MOST_BYTES:
             refuse(Event.LAYOUT, f"{func} is too large to be tried")
         try:
-            given = _real(func, args, {k: a for k, a in kwargs.items() if k not in _UNASKED}, torch.ones)
+            given = eagerly(func, args, {k: a for k, a in kwargs.items() if k not in _UNASKED}, torch.ones)
         except (RuntimeError, IndexError):  # as where an index is out of range
             return out
         strides = [g.stride() if isinstance(g, Tensor) else None for g in (given if several else (given,))]
@@ -88,10 +87,10 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     found = []
     for values in (torch.ones, lambda n: torch.arange(n) % 2):
         try:
-            out = _real(func, args, kwargs, values)
+            out = eagerly(func, args, kwargs, values)
         except RuntimeError:  # as where an index is out of range
             try:
-                out = _real(func, args, kwargs, torch.zeros)
+                out = eagerly(func, args, kwargs, torch.zeros)
             except RuntimeError:
                 return None
         found.append((type(out), [*out] if isinstance(out, (list, tuple)) else [out]))
@@ -113,7 +112,8 @@ def view_in_numbers(t: Tensor, shape: Sequence[Any]) -> None:
             torch.empty_strided(g.shape, g.stride, device=_torch.META).view(wanted)
 
 
-def _real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[[int], Tensor]) -> Any:
+def eagerly(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[[int], Tensor]) -> Any:
+    """What the op gives on real tensors, made of ``values``, that lie as the replicas do."""
     given = [_filled(a, values) for a in (*args, *kwargs.values())]
     with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -17,7 +17,7 @@ from aotcheck.autograd2.ir.signature import Both, Step
 from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import in_memory_order
+from aotcheck.autograd2.trace.layouts import eagerly, in_memory_order
 from aotcheck.autograd2.trace.recorder import Recorder, check_bounds, terms
 from aotcheck.autograd2.trace.replica import Replica, place_of, replicas_in, state_of
 from aotcheck.autograd2.trace.view import View
@@ -194,6 +194,8 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     reference = tracer.run(info.functional, args, here)
     single = isinstance(reference, Tensor)
     wanted = [reference] if single else list(reference)
+    if any(t.dtype != r.dtype for t, r in zip(targets, wanted, strict=True)):
+        eagerly(func, args, kwargs, torch.ones)  # some kernels convert nothing, which meta kernels do not say
     for t, r in zip(targets, wanted, strict=True):
         if t.shape != r.shape and not r.is_contiguous():
             refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape")

@@ -861,3 +861,10 @@ def test_an_operand_may_be_what_a_result_is_written_to() -> None:
     )
     with pytest.raises(UnsupportedError, match="overlapping operands"):
         aot_function(lambda a, b: torch.addmm(b, a, b, out=a))(torch.ones(3, 3), torch.ones(3, 3))
+
+
+@pytest.mark.parametrize("op", [torch.neg, torch.sin, lambda x, out: torch.clamp(x, 0, out=out)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+def test_a_result_is_converted_to_the_dtype_of_out_where_eager_does(op: Any, dtype: Any, given: Any) -> None:
+    agrees(lambda x, out: op(x, out=out), lambda: (torch.ones(2, dtype=given), torch.ones(2, dtype=dtype)))
