@@ -44,7 +44,7 @@ def more_needs(traced: Traced) -> Needs:
         alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
         recorded = not alone and (state.version or state.touched) and any(map(has_new_history, members))
         told = len(members) > 1 and any(state_of(i.replica).set is not None for i in members)
-        views = [i for i in members if _is_recorded_view(i) and (state.version or has_new_history(i))]
+        views = [i for i in members if _is_recorded_view(i) and (state.version or state.touched or has_new_history(i))]
         bases |= bool(recorded or told or views)
     leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and is_leaf(i.replica)]
     return traced.tracer.needs.also(bases=bases, gradients=any(_torch.gradient_of(t) is not None for t in leaves))

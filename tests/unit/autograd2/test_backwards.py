@@ -295,7 +295,7 @@ def test_a_custom_function_that_asks_for_saved_tensors_runs_once() -> None:
             result.sum().backward()
 
 
-@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("shape", [(), (2,), (0,)])
 @pytest.mark.parametrize("used", ["before", "after", "before and after"])
 def test_uses_of_a_view_before_it_is_written_unseen_are_not_uses_of_what_it_is_then(shape: Any, used: str) -> None:
     def function(x: Tensor) -> Tensor:
