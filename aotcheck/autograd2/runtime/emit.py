@@ -406,7 +406,7 @@ class _Order:
         self.done.add(w)
         self.attach_result(w.result)
         if w.kind is not Mutation.DIFFERENTIABLE:  # views have another grad_fn then
-            self.enter([k for k in w.beside if not self.signature.inputs[k].meta.is_leaf])
+            self.enter([k for k in w.beside if k != w.input and not self.signature.inputs[k].meta.is_leaf])
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
