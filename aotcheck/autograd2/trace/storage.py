@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -211,8 +210,7 @@ class StorageTable:
         if _known(view, version):
             assert view.value is not None
             return view.value
-        if view.parent is None:
-            raise AssertionError(f"a root of version {view.version} was asked for version {version}")
+        assert view.parent is not None, f"a root of version {view.version} was asked for version {version}"
         value = self._derive(view, self._at(view.parent, version))
         if view.version <= version:
             view.value, view.version = value, version
@@ -243,8 +241,10 @@ class StorageTable:
             return
         if state.lost is not None and not view.fits:
             refuse(Event.FREED)
-        together = len(state.roots) > 1 and not self.apart(state)
-        if state.is_input and (together or is_odd(state.nbytes, view.geometry.dtype)):
+        odd = is_odd(state.nbytes, view.geometry.dtype)
+        if odd and state.roots[0].geometry.dtype != view.geometry.dtype:
+            refuse(Event.ODD, str(view.geometry.dtype))
+        if state.is_input and (odd or (len(state.roots) > 1 and not self.apart(state))):
             self.flat(state)
         step: View | None = view
         while step is not None and step is not state.flat:
@@ -271,8 +271,7 @@ class StorageTable:
         for view, value, version in pending:
             step = view
             while step.parent is not None:
-                whole: Callable[[], Node] = functools.partial(self._at, step.parent, before)
-                value = inverse(self.graph, step, value, whole)
+                value = inverse(self.graph, step, value, functools.partial(self._at, step.parent, before))
                 step = step.parent
                 if step.version <= version:
                     step.value, step.version = value, version
