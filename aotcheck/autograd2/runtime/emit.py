@@ -159,7 +159,8 @@ def emit(
         count = len(results)  # a starred target takes no more than 255 names beside it
         s.add(f"{', '.join(results)}, = out" + (f"[:{count}]" if attachments else ""))
         if attachments:
-            s.add(f"saved = [*out[{count}:]]" if shared else f"saved = out[{count}:]")
+            kept = "t.detach() for t in " if any(a.dirty for a in attachments) else "*" if shared else ""
+            s.add(f"saved = [{kept}out[{count}:]]" if kept else f"saved = out[{count}:]")  # no views of dirty ones
     for k, look in enumerate(signature.results):
         _look(s, k, look, inside)
     for j, k in shared.items() if attachments else ():

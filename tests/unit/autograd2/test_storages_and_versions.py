@@ -868,3 +868,13 @@ def test_an_operand_may_be_what_a_result_is_written_to() -> None:
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
 def test_a_result_is_converted_to_the_dtype_of_out_where_eager_does(op: Any, dtype: Any, given: Any) -> None:
     agrees(lambda x, out: op(x, out=out), lambda: (torch.ones(2, dtype=given), torch.ones(2, dtype=dtype)))
+
+
+def test_what_is_saved_may_be_a_view_of_what_was_written_and_has_views() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.clone()
+        view = y.as_strided((), ())
+        y.zero_()
+        return view.sin(), view
+
+    agrees(function, lambda: (torch.ones(2, 2, requires_grad=True),))
