@@ -166,8 +166,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             base = None if of is None else traced.inputs[of]
             if base is None or (state_of(base.replica).detached and not has_new_history(base)):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
-        moves = other_storage or other_geometry
-        beyond = moves and geometry.is_beyond(now.nbytes)
+        beyond = (moves := other_storage or other_geometry) and geometry.is_beyond(now.nbytes)
         reshapes = () if other_storage or written or meta.is_leaf else state_of(t).reshapes
         if reshapes and i.node is not None and has_new_history(i):
             if state_of(t).data_assigned or sum(j.state is i.state for j in traced.inputs) > 1:

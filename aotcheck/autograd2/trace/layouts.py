@@ -36,12 +36,11 @@ _PADS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replicati
 _SHUFFLES = ("channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "roll")
 _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "native_batch_norm")
 _POINTWISE = ("softplus_backward", "log_sigmoid_forward", "_log_softmax_backward_data", "binary_cross_entropy_backward")
-UNSURE = SIZED | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE)}
-UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar, aten.floor_divide.default}
-UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats, aten._standard_gamma.default}
 _IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", "_fft_c2c", "_fft_c2r", "max_unpool2d", "max_unpool3d")}
 """Ops that are asked though their operands lie in rows."""
-UNSURE |= _IN_ROWS
+UNSURE = SIZED | _IN_ROWS | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE)}
+UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar, aten.floor_divide.default}
+UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats, aten._standard_gamma.default}
 SUMMED = {getattr(aten, x).default for x in ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")}
 """Losses whose sum or mean lies in the memory of their summands."""
 _MOST_BYTES = 1 << 30

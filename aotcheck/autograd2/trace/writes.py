@@ -195,6 +195,8 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     single = isinstance(reference, Tensor)
     wanted = [reference] if single else list(reference)
     if any(t.dtype != r.dtype for t, r in zip(targets, wanted, strict=True)):
+        if info.random:
+            refuse(Event.LAYOUT, f"{func} draws in another dtype")
         eagerly(func, args, kwargs, torch.ones)  # some kernels convert nothing, which meta kernels do not say
     for t, r in zip(targets, wanted, strict=True):
         if t.shape != r.shape and not r.is_contiguous():

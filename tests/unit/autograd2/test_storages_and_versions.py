@@ -870,6 +870,11 @@ def test_a_result_is_converted_to_the_dtype_of_out_where_eager_does(op: Any, dty
     agrees(lambda x, out: op(x, out=out), lambda: (torch.ones(2, dtype=given), torch.ones(2, dtype=dtype)))
 
 
+def test_a_draw_into_out_of_another_dtype_is_refused_as_eager_draws_in_that() -> None:
+    with pytest.raises(UnsupportedError, match="draws in another dtype"):
+        aot_function(lambda out: torch.normal(torch.zeros(2), 1.0, out=out))(torch.zeros(2, dtype=torch.float64))
+
+
 def test_what_is_saved_may_be_a_view_of_what_was_written_and_has_views() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x.clone()
