@@ -26,6 +26,7 @@ def _run(folder: Path, missing: str, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("missing", NAMES)
 def test_the_suite_runs_another_backend_without_it(tmp_path: Path, missing: str):
     options = ["--backend", "eager", "--examples", "3", "--jobs", "1", "--no-minimize", "--out", str(tmp_path / "run")]
