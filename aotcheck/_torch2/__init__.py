@@ -198,7 +198,7 @@ def address_of(t: Tensor) -> int:
 
 
 def lying_on(storage: torch.UntypedStorage, dtype: torch.dtype, shape: Any, stride: Any, offset: Any) -> Tensor:
-    """A meta tensor on ``storage``, of which it is not asked whether it reaches so far."""
+    """A meta tensor that lies so on ``storage``. Nobody asks whether the storage is large enough."""
     with without_modes(), torch.no_grad():
         start = torch.empty(0, dtype=dtype, device=META).set_(storage, 0, (0,), (1,))
         return cast(Tensor, _as_strided(start, shape, stride, offset))

@@ -331,7 +331,7 @@ def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
 
 
 def _follows(t: Tensor, root: Tensor, steps: int) -> bool:
-    """Whether the history of ``t``, that many views from ``root``, comes from what the root has now."""
+    """Whether the history of ``t``, which so many view ops made of ``root``, begins at what the root has now."""
     node, ends = t.grad_fn, [x.grad_fn for x in (root, _torch.base_of(t)) if x is not None]
     for _ in range(steps):
         node = node if node is None or node in ends else next((n for n, _ in node.next_functions), None)
