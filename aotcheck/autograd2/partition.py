@@ -38,7 +38,7 @@ class ForwardGraph:
 
     Args:
         inputs: what it takes: values, then symbols by their names.
-        after: what is saved beside what it gives: inputs as the call leaves them.
+        saved_late: what is saved beside what it gives: inputs as the call leaves them.
     """
 
     inputs: tuple[Node | str, ...]
@@ -46,7 +46,7 @@ class ForwardGraph:
     results: tuple[Node, ...]
     saved: tuple[Node, ...]
     defined: Mapping[str, tuple[Node, int | None]]
-    after: tuple[Node, ...] = ()
+    saved_late: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def partition(
     written: set[Node],
     *,
     keep: Sequence[Node] | None = None,
-    after: Sequence[Node] = (),
+    saved_late: Sequence[Node] = (),
     recorded: Sequence[Node] = (),
 ) -> Partition:
     """Cut.
@@ -101,20 +101,20 @@ def partition(
         results: what the forward graph has to give.
         written: inputs whose memory the call writes; what is saved of them is copied.
         keep: what may be saved, from which the rest is computed again; by default all that is computed forward.
-        after: what stands for inputs as the call leaves them.
+        saved_late: what stands for inputs as the call leaves them.
         recorded: what the function computed, of which backwards compute views only: the caller may write inputs.
     """
     results = _with_own_memory(graph, results)
     count = len(graph.nodes)
     forward = ancestors([*results, *graph.effects, *(keep or ())])
     own = {n for n in recorded if n.memory is None}
-    available = (forward | set(inputs) | own if keep is None else set(keep)) | set(after)
+    available = (forward | set(inputs) | own if keep is None else set(keep)) | set(saved_late)
     places = _places(graph)
     cuts = [_cut(places, available, b) for b in backwards]
     found = dict.fromkeys(n for saved, _ in cuts for n in saved)
     forward |= ancestors(found.keys() & own)
     forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
-    left = dict.fromkeys(n for n in after if n in found)
+    left = dict.fromkeys(n for n in saved_late if n in found)
     needed = [n for n in found if n not in left]
     copies = {n: _copy(graph, n) if n.memory in written and n.memory is not None else n for n in needed}
     extra = list(graph.nodes[count:])

@@ -19,10 +19,10 @@ from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, M
 from aotcheck.autograd2.ir.size import Dynamic, Of
 from aotcheck.autograd2.joint.joint import (
     Backward,
-    InputAfter,
     Request,
+    SavedLate,
     check_counters,
-    inputs_after,
+    saved_late,
     trace_all,
     trace_backward,
 )
@@ -133,15 +133,15 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             grow = {_torch.address_of(g) for g in gradients if g is not None}
             if any(_torch.address_of(x) in grow for x in analysis.tensors):
                 refuse(Event.LEAF, "the gradient of a leaf made inside is returned, and grows with the next backward")
-            after = inputs_after(traced, analysis) if groups and compilers.partition is None else ()
+            late = saved_late(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in trace_all(traced, region)]
             check_counters(traced, analysis)
-            part = _partition(traced, analysis, recorded, backwards, compilers, after)
+            part = _partition(traced, analysis, recorded, backwards, compilers, late)
             takes, symbols = part.forward.inputs, traced.tracer.symbols
             known = [x for x in takes if isinstance(x, str)]
             once = unused(recorded, part, known if symbols is None else [*known, *symbols.reads, *symbols.derived])
             more = [name for name in symbols_of(once) if name not in known]
-            made = _emit(traced, analysis, groups, order, part, compilers, after, (*known, *more))
+            made = _emit(traced, analysis, groups, order, part, compilers, late, (*known, *more))
             if once:
                 run_once(made.call, [*takes, *more], once, traced.tracer.draws.drawn_from(), len(more))
             return made
@@ -156,7 +156,7 @@ def _partition(
     recorded: Sequence[Node],
     backwards: Sequence[Backward],
     compilers: Compilers,
-    after: Sequence[InputAfter],
+    late: Sequence[SavedLate],
 ) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
@@ -164,7 +164,7 @@ def _partition(
     states = {traced.inputs[w.input].state for w in analysis.signature.effects.written}
     written |= {i.node for i in traced.inputs if i.state in states and i.node is not None}
     given = traced.tracer.graph, [*inputs, *flat], [r.node for r in analysis.results], backwards, written
-    whole = partition(*given, after=[x.node for x in after], recorded=recorded)
+    whole = partition(*given, saved_late=[x.node for x in late], recorded=recorded)
     log("joint", lambda: python_of(joint_module(traced.tracer.graph, whole)[0], "joint"))
     if compilers.partition is None or not backwards or any(b.error for b in backwards):
         return whole
@@ -178,7 +178,7 @@ def _emit(
     order: Order,
     part: Partition,
     compilers: Compilers,
-    after: Sequence[InputAfter],
+    late: Sequence[SavedLate],
     given: tuple[str, ...],
 ) -> Specialization:
     symbols, signature = traced.tracer.symbols, analysis.signature
@@ -202,7 +202,7 @@ def _emit(
         signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
     results = {n: k for k, n in enumerate(part.forward.results) if signature.results[k].stride is not None}
     shared = {j: results[n] for j, n in enumerate(part.forward.saved) if n in results}
-    needed = [x for node in part.forward.after for x in after if x.node is node]
+    needed = [x for node in part.forward.saved_late for x in late if x.node is node]
     call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared, order)
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
@@ -277,17 +277,17 @@ class _Seen:
 
     def __init__(self, traced: Traced, analysis: Analysis) -> None:
         writes = analysis.signature.effects.written
-        written = {k for w in writes for k in w.beside}  # they hold no value of the graph any more
-        self.counted = {k for w in writes if w.kind is not Mutation.HIDDEN for k in w.beside}
-        self.after: dict[Node | None, Given] = {}
+        written = {k for w in writes for k in w.on_storage}  # they hold no value of the graph any more
+        self.counted = {k for w in writes if w.kind is not Mutation.HIDDEN for k in w.on_storage}
+        self.left: dict[Node | None, Given] = {}
         self.by_address: dict[int, list[tuple[Given | Made, Tensor, Node | None]]] = {}
         for w in writes:
             for v in traced.inputs[w.input].state.views.values():
                 if v.value is not None and v.version == v.state.version and v.value.op != PLACEHOLDER:
-                    self.after[v.value] = Given(w.input)
+                    self.left[v.value] = Given(w.input)
         for k, i in enumerate(traced.inputs):
             if i.node is not None and i.state.flat is not None and not i.state.resized:
-                self.after[i.state.flat.value] = Given(k)
+                self.left[i.state.flat.value] = Given(k)
             if i.node is not None:
                 self._add(Given(k), i.replica, None if k in written else i.node)
         for m, how in enumerate(analysis.signature.made):
@@ -309,7 +309,7 @@ class _Seen:
         """
         unseen = frozenset(n for n, node in enumerate(held) if not node.saved)
         new = None if any(map(_torch.is_custom, region.nodes)) else unseen
-        found: dict[Given | Made, frozenset[int] | None] = {self.after[n]: new for n in known if n in self.after}
+        found: dict[Given | Made, frozenset[int] | None] = {self.left[n]: new for n in known if n in self.left}
         memory = {n.memory for n in known} | set(known)
         for n, node in enumerate(held):
             for t in node.saved:

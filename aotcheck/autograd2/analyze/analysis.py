@@ -134,7 +134,7 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
             refuse(Event.FREED, f"{i.input.descriptor} is written, and has a grad_fn or gets one")
         index = results.add(table.read(i.replica), i.geometry, i.replica)
         by_view = type(i.replica.grad_fn).__name__ == "CopySlices"
-        yield Written(k, index, Mutation.DIFFERENTIABLE, beside=members, by_view=by_view)
+        yield Written(k, index, Mutation.DIFFERENTIABLE, on_storage=members, by_view=by_view)
         if len(roots) == 1 and state.flat is None:
             return
         counted = tuple(j for j in counted if j != k)

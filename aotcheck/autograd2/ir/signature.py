@@ -181,7 +181,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class After:
+class Mutated:
     """An input, with the history that it has once the call wrote it."""
 
     input: int
@@ -206,7 +206,7 @@ class Inner:
         return f"i{self.component}_{self.place}"
 
 
-End = Given | Fresh | Made | After | Inner
+End = Given | Fresh | Made | Mutated | Inner
 """What a component sends gradients to."""
 
 How = Given | Fresh | Alias | MadeLeaf
@@ -233,7 +233,7 @@ class Written:
         kind: who sees it.
         flat: whether the result is the whole storage in one dimension.
         versions: inputs whose version the write counts up besides; of a flat write, all that it does.
-        beside: all inputs on that storage.
+        on_storage: all inputs on that storage.
         by_view: whether eager wrote a view of it: the node of such a write runs once.
     """
 
@@ -242,7 +242,7 @@ class Written:
     kind: Mutation
     flat: bool = False
     versions: tuple[int, ...] = ()
-    beside: tuple[int, ...] = ()
+    on_storage: tuple[int, ...] = ()
     by_view: bool = False
 
     def __str__(self) -> str:

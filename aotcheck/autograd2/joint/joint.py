@@ -173,8 +173,8 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True, eq=False)
-class InputAfter:
-    """An input as the call leaves it.
+class SavedLate:
+    """An input that is saved as the call leaves it.
 
     Args:
         node: stands for it in backwards.
@@ -189,27 +189,27 @@ class InputAfter:
     freed: bool = False
 
 
-def inputs_after(traced: Traced, analysis: Analysis) -> tuple[InputAfter, ...]:
+def saved_late(traced: Traced, analysis: Analysis) -> tuple[SavedLate, ...]:
     """Let the table's values be those that memory has after the call."""
     effects, table = analysis.signature.effects, traced.tracer.table
     moved = {m.input for m in effects.moved if m.to is not None or m.counts}
     recorded = {traced.inputs[w.input].state for w in effects.written if w.kind is Mutation.DIFFERENTIABLE}
     results = {r.node for r in analysis.results}
     freed = [_freed(traced, m.input) for m in effects.moved if m.nbytes is not None and m.input not in moved]
-    found = [after for after in freed if after is not None]
+    found = [late for late in freed if late is not None]
     for w in effects.written:
         state = traced.inputs[w.input].state
         if w.input in moved or state.lost is not None or state in recorded:
             continue
         view = table.flat(state) if w.flat else table.view_at(state, table.spelled(traced.inputs[w.input].geometry))
         view.value, view.version = _stands_for(view), state.version
-        found.append(InputAfter(view.value, w.input, view.geometry.dtype if w.flat else None))
+        found.append(SavedLate(view.value, w.input, view.geometry.dtype if w.flat else None))
         _forget(state, view)
         for k, i in enumerate(traced.inputs if w.flat else ()):
             part = state.views.get(i.geometry)
             if i.state is state and i.node is not None and k not in moved and part not in (None, view):
                 part.value, part.version = _stands_for(part), state.version
-                found.append(InputAfter(part.value, k))
+                found.append(SavedLate(part.value, k))
     for state in table.states.values():
         root = state.roots[0] if state.lost is None and len(state.roots) == 1 else None
         if root is not None and root.version == state.version and root.value in results:
@@ -252,7 +252,7 @@ def _forget(state: StorageState, whole: View) -> None:
             view.version = -1
 
 
-def _freed(traced: Traced, k: int) -> InputAfter | None:
+def _freed(traced: Traced, k: int) -> SavedLate | None:
     """An input that was all of a storage which the call freed."""
     state, g = traced.inputs[k].state, traced.inputs[k].geometry
     lost = state.lost
@@ -265,4 +265,4 @@ def _freed(traced: Traced, k: int) -> InputAfter | None:
     whole = state.views[g]
     whole.value, whole.version = _stands_for(whole), state.version
     lost.value = traced.tracer.graph.view(aten.view.default, whole.value, [-1])
-    return InputAfter(whole.value, k, freed=True)
+    return SavedLate(whole.value, k, freed=True)

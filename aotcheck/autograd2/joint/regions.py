@@ -27,7 +27,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.analysis import Analysis, has_new_history
 from aotcheck.autograd2.analyze.results import is_lost, requires_grad
 from aotcheck.autograd2.ir.meta import Geometry, is_leaf, row_major
-from aotcheck.autograd2.ir.signature import After, Alias, End, Fresh, Given, Inner, Made, MadeLeaf, Mutation, Written
+from aotcheck.autograd2.ir.signature import Alias, End, Fresh, Given, Inner, Made, MadeLeaf, Mutated, Mutation, Written
 from aotcheck.autograd2.ir.size import term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
@@ -130,7 +130,7 @@ class _Graph:
                 self.entries[i.grad_fn, i.output_nr] = Given(k)
             self.leaves[i.replica] = Given(k)
             if has_new_history(i):
-                self.visible[i.replica.grad_fn, i.replica.output_nr] = After(k)
+                self.visible[i.replica.grad_fn, i.replica.output_nr] = Mutated(k)
         for k, r in enumerate(results):
             if r.tensor is not None:
                 self.roots[r.tensor.grad_fn, r.tensor.output_nr] = k

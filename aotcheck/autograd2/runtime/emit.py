@@ -29,7 +29,6 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import GraphFailedError
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import (
-    After,
     Alias,
     End,
     Fresh,
@@ -40,13 +39,14 @@ from aotcheck.autograd2.ir.signature import (
     Made,
     MadeLeaf,
     MetadataMutation,
+    Mutated,
     Mutation,
     Signature,
     Written,
 )
 from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.ir.structure import GONE, build, set_item
-from aotcheck.autograd2.joint.joint import InputAfter
+from aotcheck.autograd2.joint.joint import SavedLate
 from aotcheck.autograd2.joint.regions import Component, Order
 from aotcheck.autograd2.runtime import source as helpers
 from aotcheck.autograd2.runtime.function import IDENTITY, Runner, alone, attach, stand_in, watch
@@ -83,7 +83,7 @@ def emit(
     attachments: Sequence[Attachment],
     modes: Modes,
     symbolic: Symbolic,
-    after: Sequence[InputAfter],
+    saved_late: Sequence[SavedLate],
     shared: Mapping[int, int],
     order: Order,
 ) -> tuple[Call, str]:
@@ -95,7 +95,7 @@ def emit(
         attachments: results with a history.
         modes: in which the call is made, and the graph runs.
         symbolic: where the values of symbols come from.
-        after: inputs whose memory is saved as the call leaves it, beside what the graph saves.
+        saved_late: inputs whose memory is saved as the call leaves it, beside what the graph saves.
         shared: of what the graph saves, what is a result too, which may be given other strides; both by position.
         order: writes that come first; attachments, by position, and views, as gradients of what they share are summed.
     """
@@ -124,9 +124,6 @@ def emit(
         s.add("except (ArithmeticError, ValueError) as error:")
         s.add("raise GraphFailedError from error", 2)
     s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in (*symbolic.reads, *symbolic.derived))}}}")
-    for m in effects.moved:
-        if m.requires_grad:
-            s.add(_in_place(f"a{m.input}.requires_grad_()", signature, m.input, modes))
     grad, inside = modes.grad, modes.inference and not attachments
     detached = ".detach()" if grad and (modes.records_grad or effects.moved) else ""  # saved views of what moves
     given = [*(f"a{i}{detached}" if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs), *symbolic.taken]
@@ -155,6 +152,9 @@ def emit(
         s.add(f"{', '.join(symbolic.defined)}, = out[{-len(symbolic.defined)}:]")
         s.add(f"sizes.update({', '.join(f'{name}={name}' for name in symbolic.defined)})")
         s.add(f"out = out[:{-len(symbolic.defined)}]")
+    for m in effects.moved:
+        if m.requires_grad:
+            s.add(_in_place(f"a{m.input}.requires_grad_()", signature, m.input, modes))
     if results:
         count = len(results)  # a starred target takes no more than 255 names beside it
         s.add(f"{', '.join(results)}, = out" + (f"[:{count}]" if attachments else ""))
@@ -168,7 +168,7 @@ def emit(
     for a in filter(None, map(alias_of, signature.made)):
         if a.to and isinstance(a.base, Made) and isinstance(first := signature.made[a.base.index], Fresh):
             s.add(f"r{first.index} = r{first.index}.detach()")  # what moves is not what is saved
-    _Order(s, signature, modes, attachments, after, flats.keys()).all(() if effects.moved else order)
+    _Order(s, signature, modes, attachments, saved_late, flats.keys()).all(() if effects.moved else order)
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     if signature.shared:
         s.add("looked = [*looked]")
@@ -226,7 +226,7 @@ class _Order:
     signature: Signature
     modes: Modes
     attachments: Sequence[Attachment]
-    after: Sequence[InputAfter]
+    saved_late: Sequence[SavedLate]
     flats: Set[int]
     """Inputs whose whole storage the graph takes."""
     done: set[Any] = field(default_factory=set, init=False)
@@ -277,7 +277,7 @@ class _Order:
         self.done.add(component)
         for end in component.inputs:
             match end:
-                case After() | Made():
+                case Mutated() | Made():
                     self.renew(end)
                 case Inner(k, _):
                     self.attach(self.attachments[k])
@@ -293,13 +293,13 @@ class _Order:
         ends = [self.entries.get(e.input, f"{e}") if isinstance(e, Given) else f"{e}" for e in component.inputs]
         for w in self.signature.effects.written:
             if w.result in component.results and w.kind is Mutation.DIFFERENTIABLE:
-                self.enter(w.beside)
+                self.enter(w.on_storage)
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
         mode, runner = under((True, False), self.modes), self.s.bind("runner", attachment.runner)
         dirty = f", ({''.join(f'r{k}, ' for k in attachment.dirty)})" if attachment.dirty else ""
         saved = f"({', '.join(given)}, ), saved, ({inputs}), sizes{dirty}"
         self.s.add(f"{mode}{', '.join(results)}, = attach({runner}, {saved})")
-        if freed := [x.input for x in self.after if x.freed]:
+        if freed := [x.input for x in self.saved_late if x.freed]:
             self.s.add(f"{results[0]}.grad_fn.refilled = ({''.join(f'a{k}, ' for k in freed)})")
         if attachment.watched:
             self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
@@ -329,7 +329,7 @@ class _Order:
         viewed = {how.base for how in made if isinstance(how, Alias) and how.early}
         for m in effects.moved:  # memory that was freed grows back before views of arguments on it are made
             g = inputs[m.input].meta.geometry
-            there = [m.input, *(k for w in effects.written if m.input in w.beside for k in w.beside)]
+            there = [m.input, *(k for w in effects.written if m.input in w.on_storage for k in w.on_storage)]
             if any(Given(k) in viewed for k in there) and m.nbytes is not None and not g.is_beyond(m.nbytes):
                 self.s.add(f"a{m.input}.untyped_storage().resize_({text(m.nbytes)})")
         for k, how in enumerate(made):
@@ -340,7 +340,7 @@ class _Order:
     def renew(self, end: End) -> None:
         """An end is made ready: an input is written, a view gets its history, anew after a write."""
         match end:
-            case After(k):
+            case Mutated(k):
                 self.write_all(k)
             case Made(k):
                 if k in self.pending:
@@ -359,15 +359,15 @@ class _Order:
 
     def keep(self) -> None:
         """Memory is saved as the call leaves it, once that is written."""
-        if not self.after or "kept" in self.done:
+        if not self.saved_late or "kept" in self.done:
             return
         self.done.add("kept")
         self.storages()
-        for x in self.after:
+        for x in self.saved_late:
             self.write_all(x.input)
         kept = [
             f"a{x.input}" if x.flat is None else f"flat_of(a{x.input}, {self.s.bind('dtype', x.flat)})"
-            for x in self.after
+            for x in self.saved_late
         ]
         self.s.add(f"saved += ({', '.join(kept)}, )")
 
@@ -396,7 +396,7 @@ class _Order:
     def write_all(self, k: int) -> None:
         """What is written on the storage of an input."""
         for w in self.signature.effects.written:
-            if k in w.beside:
+            if k in w.on_storage:
                 self.write(w)
 
     def write(self, w: Written) -> None:
@@ -407,7 +407,7 @@ class _Order:
         self.done.add(w)
         self.attach_result(w.result)
         if w.kind is not Mutation.DIFFERENTIABLE:  # views have another grad_fn then
-            self.enter([k for k in w.beside if k != w.input and not self.signature.inputs[k].meta.is_leaf])
+            self.enter([k for k in w.on_storage if k != w.input and not self.signature.inputs[k].meta.is_leaf])
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
         if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:

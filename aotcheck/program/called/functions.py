@@ -351,6 +351,8 @@ class Module:
     @classmethod
     def recurrent(cls, kind, x, weight, bias):
         """A recurrent module of hidden size `len(bias)`; all gates have the same weights."""
+        if weight.shape[0] != bias.shape[0]:
+            raise RuntimeError("weights and bias of other sizes: kernels of torch's read beyond them, and crash")
         module = cls.of(kind, weight.shape[1], weight.shape[0])
         gates = {"L": 4, "G": 3}.get(kind[0], 1)
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

@@ -114,6 +114,19 @@ def test_inputs_after_an_error_of_the_program_are_as_in_eager(x, y):
 
 
 @session
+def test_what_follows_an_error_of_a_later_call_is_undone(compile):
+    def f(x, i):
+        y = torch.gather(torch.ones(3, device=x.device), 0, i)
+        x.requires_grad_()
+        return x * y
+
+    compiled = compile(f)
+    for last in (1, 2, 7):
+        x = plain(2)
+        yield attempt(lambda: compiled(x, torch.tensor([0, last], device=x.device))), x.requires_grad  # noqa: B023
+
+
+@session
 def test_an_error_of_an_unused_op_after_dropout_is_raised(compile):
     def f(x):
         y = F.dropout(x, 0.5)

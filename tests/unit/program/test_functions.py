@@ -11,6 +11,7 @@ from aotcheck.program import Backward, Call, Inputs, OpCall, Program, Ref, Stora
 from aotcheck.program.called.functions import (
     MarksDirty,
     MarksDirtyAndMore,
+    Module,
     NonDifferentiable,
     OnceDifferentiable,
     ReturnsInput,
@@ -49,6 +50,13 @@ def test_dirty_inputs_are_the_same_objects_and_written() -> None:
     assert x.tolist() == [2, -4] and x.grad_fn is not None
     same, product = MarksDirtyAndMore.apply(x, x.detach().clone())
     assert same is x and product.tolist() == [4, 16] and x.tolist() == [-2, 4]
+
+
+def test_recurrent_modules_refuse_a_bias_of_another_size_by_which_kernels_read_beyond_it() -> None:
+    x, weight = torch.ones(4, 3), torch.ones(3, 3, requires_grad=True)
+    assert Module.lstm(x, weight, torch.ones(3))[0].shape == (4, 3)
+    with pytest.raises(RuntimeError, match="other sizes"):
+        Module.lstm(x, weight, torch.ones(2))
 
 
 def test_views_made_by_a_function_are_guarded() -> None:
