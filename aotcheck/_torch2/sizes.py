@@ -118,8 +118,7 @@ def symbolic_int(env: ShapeEnv, expression: Any) -> Any:
     if not expression.is_integer:
         return torch.SymFloat(SymNode(expression, env, float, None))
     backed = not any(env.is_unbacked_symint(symbol) for symbol in expression.free_symbols)
-    hint = env.size_hint(expression) if backed else None
-    return env.create_symintnode(expression, hint=None if hint is None else int(hint))
+    return env.create_symintnode(expression, hint=valued(env, expression, lambda *_: 0) if backed else None)
 
 
 def range_of(env: ShapeEnv, name: str) -> tuple[int | None, int | None]:

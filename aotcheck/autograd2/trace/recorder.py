@@ -64,6 +64,7 @@ class Recorder:
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
         self.answered: dict[Any, Any] = {}
+        self.known: dict[Any, Any] = {}
         self.inside = self.asks = self.in_backward = self.backward_inside = False
         self.sparse: set[Node] = set()
 
@@ -117,29 +118,37 @@ class Recorder:
 
     def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the op's meta kernel gives, laid out as eager does, or what it gave for operands that lie so."""
-        if info.may_alias or func.namespace != "aten" or self._with_symbols(args, kwargs):
-            out = self.run(func, args, kwargs)
-            return as_eager(func, args, kwargs, out) if func in UNSURE else out
-        named = tuple((k, _measure(v)) for k, v in kwargs.items())
-        key = (func, torch.get_default_dtype(), tuple(map(_measure, args)), named)
+        symbolic = self._with_symbols(args, kwargs)
+        if func.namespace != "aten" or (info.may_alias and not symbolic):
+            return self.run(func, args, kwargs)
+        named, known = tuple((k, _measure(v)) for k, v in kwargs.items()), self.known if symbolic else _known
+        key: Any = (func, torch.get_default_dtype(), tuple(map(_measure, args)), named)
         try:
-            known = _known.get(key)
+            found = known.get(key)
         except TypeError:  # something among the arguments has no hash
-            return as_eager(func, args, kwargs, self.run(func, args, kwargs))
-        if known is None:
-            out = as_eager(func, args, kwargs, self.run(func, args, kwargs))
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            several = type(out) in (list, tuple)
-            given = out if several else (out,)
-            if not all(map(_is_plain, given)):
+            found = key = None
+        if found is None:
+            out = self.run(func, args, kwargs)
+            out = as_eager(func, args, kwargs, out) if func in UNSURE or not symbolic else out
+            given = out if (several := type(out) in (list, tuple)) else (out,)
+            alias = info.may_alias and not several and self._aliased(out, args[:1]) is not None
+            if key is None or info.may_alias is not alias or not all(_is_plain(o, alias) for o in given):
                 return out
-            known = type(out) if several else None, [None if o is None else geometry_of(o) for o in given]
-            _known[key] = known  # some meta kernels give an operand itself, as that of native_dropout
-        kind, geometries = known
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            found = known[key] = several and type(out), alias, [None if o is None else geometry_of(o) for o in given]
+        kind, alias, lies = found  # some meta kernels give an operand itself, as that of native_dropout
         with _torch.without_modes():
-            made = [g and torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META) for g in geometries]
-        return made[0] if kind is None else kind(made)
+            made = [g and self._lying(g, args[0] if alias else None) for g in lies]
+        return kind(made) if kind else made[0]
+
+    def _lying(self, g: Geometry, beside: Tensor | None = None) -> Tensor:
+        """A meta tensor of that geometry, on memory of its own or that of another. No mode may be on."""
+        lies = self.numbers(g.shape), self.numbers(g.stride)
+        if beside is None:
+            return torch.empty_strided(*lies, dtype=g.dtype, device=_torch.META)
+        with torch.inference_mode(beside.is_inference()):
+            return _torch.lying_on(_torch.storage_of(beside), g.dtype, *lies, *self.numbers([g.offset]))
 
     def _aliased(self, out: Any, args: tuple[Any, ...]) -> Tensor | None:
         """The argument on whose memory the first result lies."""
@@ -336,9 +345,7 @@ class Recorder:
     def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
         """A new replica of that geometry that holds ``node``."""
         with _torch.without_modes():
-            shape, stride = self.numbers(geometry.shape), self.numbers(geometry.stride)
-            elem = torch.empty_strided(shape, stride, dtype=geometry.dtype, device=_torch.META)
-            made = make_replica(elem, device, self)
+            made = make_replica(self._lying(geometry), device, self)
         self.table.hold(made, node)
         return made
 
@@ -351,10 +358,10 @@ _MOST_KNOWN = 20_000
 _known: dict[Any, Any] = {}
 
 
-def _is_plain(o: Any) -> bool:
-    """Whether a result is none, or a tensor of which its geometry says everything."""
+def _is_plain(o: Any, alias: bool) -> bool:
+    """Whether a result is none, or a tensor of which its geometry, and that it is an ``alias``, says everything."""
     known = isinstance(o, Tensor) and o.layout is torch.strided
-    return o is None or (known and not (o.storage_offset() or o.is_conj() or o.is_neg()))
+    return o is None or (known and not (o.is_conj() or o.is_neg() or (not alias and o.storage_offset())))
 
 
 def _is_symbolic(a: Any) -> bool:
@@ -369,7 +376,7 @@ def _measure(a: Any) -> Any:
         return (geometry_of(a), state_of(a).device, a.is_inference())
     if type(a) in (list, tuple):
         return tuple(map(_measure, a))
-    return (type(a), a)
+    return (type(a), term(a))
 
 
 def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:

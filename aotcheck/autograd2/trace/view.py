@@ -164,20 +164,14 @@ def flat_of_root(graph: Graph, state: StorageState, root: View) -> tuple[View, N
     """The flat view of a storage that the function made, and its value: what ``root`` holds, in one dimension."""
     g, value, lies = root.geometry, root.value, flat_geometry(state.nbytes, root.geometry.dtype)
     assert value is not None
-    value = without_bits(graph, g, value)
     order = g.dense_order
-    if order is not None and same(g.offset, 0):
-        if order != list(range(len(order))):
-            value = graph.like(value, aten.permute.default, value, order)
-        value = graph.like(value, aten.reshape.default, value, [-1])
-        value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
-        if not same(lies.numel, g.numel):
-            refuse(Event.UNKNOWN_STORAGE, "memory behind what an op gave")
-    elif not same(g.offset, 0):
-        refuse(Event.UNKNOWN_STORAGE, "memory before what an op gave")
-    else:
-        zeros = graph.like(value, aten.zeros.default, [*lies.shape], dtype=g.dtype, device=state.device)
-        value = graph.like(value, aten.as_strided_scatter.default, zeros, value, [*g.shape], [*g.stride], g.offset)
+    if order is None or not (same(g.offset, 0) and same(lies.numel, g.numel)):
+        refuse(Event.UNKNOWN_STORAGE, "memory beside what an op gave")
+    value = without_bits(graph, g, value)
+    if order != list(range(len(order))):
+        value = graph.like(value, aten.permute.default, value, order)
+    value = graph.like(value, aten.reshape.default, value, [-1])
+    value = graph.like(value, aten.clone.default, value, memory_format=torch.contiguous_format)
     return View(state, lies), value
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
+from collections import Counter
 
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 from aotcheck.autograd2 import aot_function, counters
+from aotcheck.autograd2.trace.recorder import Recorder
 
 SIZES = (4, 3, 5, 6, 7)
 
@@ -160,3 +163,22 @@ def test_a_view_over_a_dimension_of_size_one_raises_as_eager_does():
     x = torch.zeros(4).as_strided((2, 1, 2), (0, 6, 3))
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         aot_function(lambda x: x.view(-1), dynamic=True)(x)
+
+
+def _layers(x, weight, bias):
+    for _ in range(4):
+        x = torch.nn.functional.layer_norm(torch.relu(x @ weight), (x.shape[-1],), bias, bias)
+        x = x.view(x.shape[0], 2, -1).transpose(1, 2).reshape(x.shape)
+    with torch.inference_mode():
+        y = x.view(-1)
+    return x, y.is_inference()
+
+
+def test_ops_that_recur_with_sizes_as_symbols_are_measured_once_and_nothing_warns(monkeypatch) -> None:
+    ran = Counter()
+    run = Recorder.run
+    monkeypatch.setattr(Recorder, "run", lambda self, func, *more: (ran.update([func]), run(self, func, *more))[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _compilations(_layers, lambda n: (torch.randn(n, 4), torch.randn(4, 4), torch.ones(4))) == 2
+    assert ran[torch.ops.aten.native_layer_norm.default] == 2  # with fixed sizes and with symbols, not in each layer

@@ -715,7 +715,7 @@ def test_memory_beside_what_an_op_gave_is_refused_and_a_write_that_builds_on_a_v
         y[0] = view
         return view
 
-    with pytest.raises(UnsupportedError, match="memory before what an op gave"):
+    with pytest.raises(UnsupportedError, match="memory beside what an op gave"):
         aot_function(beside)(torch.arange(4.0).view(2, 2))
     memory = torch.zeros(1).untyped_storage()
     x, y = (torch.empty(0).set_(memory, 0, (1,)) for _ in range(2))
