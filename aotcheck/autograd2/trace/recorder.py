@@ -24,9 +24,7 @@ from aotcheck.autograd2.trace.symbols import Symbols
 from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
 
 aten = torch.ops.aten
-_PLAIN = frozenset(
-    {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
-)
+_PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
 _AS_STRIDED = aten.as_strided.default
 _DETACH, _VIEW_DTYPE = aten.detach.default, aten.view.dtype
 _ZEROS = aten._efficientzerotensor.default
@@ -79,9 +77,8 @@ class Recorder:
         if type(t) is not Tensor or t.layout is not torch.strided:
             refuse(Event.LAYOUT, f"a constant is a {type(t).__name__}")
         with _torch.without_modes():
-            elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META)
             constant = self.graph.constant(t.clone(), geometry_of(t))
-            made = make_replica(elem, t.device, self)
+            made = make_replica(_lying(None, t.dtype, t.shape, t.stride()), t.device, self)
         self.table.hold(made, self.call(aten.lift_fresh_copy.default, (constant,)))
         return made
 
@@ -121,8 +118,8 @@ class Recorder:
         symbolic = self._with_symbols(args, kwargs)
         if func.namespace != "aten" or (info.may_alias and not symbolic):
             return self.run(func, args, kwargs)
-        named, known = tuple((k, _measure(v)) for k, v in kwargs.items()), self.known if symbolic else _known
-        key: Any = (func, torch.get_default_dtype(), tuple(map(_measure, args)), named)
+        key: Any = func, torch.get_default_dtype(), _measure(args), _measure([*kwargs.items()])
+        known = self.known if symbolic else _known
         try:
             found = known.get(key)
         except TypeError:  # something among the arguments has no hash
@@ -136,24 +133,17 @@ class Recorder:
                 return out
             if len(known) >= _MOST_KNOWN:
                 known.clear()
-            found = known[key] = several and type(out), alias, [None if o is None else geometry_of(o) for o in given]
+            lies: list[Any] = [o if o is None else (o.dtype, o.shape, o.stride(), o.storage_offset()) for o in given]
+            found = known[key] = several and type(out), alias, lies
         kind, alias, lies = found  # some meta kernels give an operand itself, as that of native_dropout
-        with _torch.without_modes():
-            made = [g and self._lying(g, args[0] if alias else None) for g in lies]
+        if alias:
+            return _lying(args[0], *lies[0])
+        made = [None if x is None else _lying(None, *x) for x in lies]
         return kind(made) if kind else made[0]
-
-    def _lying(self, g: Geometry, beside: Tensor | None = None) -> Tensor:
-        """A meta tensor of that geometry, on memory of its own or that of another. No mode may be on."""
-        lies = self.numbers(g.shape), self.numbers(g.stride)
-        if beside is None:
-            return torch.empty_strided(*lies, dtype=g.dtype, device=_torch.META)
-        with torch.inference_mode(beside.is_inference()):
-            return _torch.lying_on(_torch.storage_of(beside), g.dtype, *lies, *self.numbers([g.offset]))
 
     def _aliased(self, out: Any, args: tuple[Any, ...]) -> Tensor | None:
         """The argument on whose memory the first result lies."""
-        several = out if isinstance(out, (list, tuple)) else (out,)
-        first = next((o for o in several if isinstance(o, Tensor)), None)
+        first = next((o for o in (out if isinstance(out, (list, tuple)) else (out,)) if isinstance(o, Tensor)), None)
         if first is None:
             return None
         if first.layout is not torch.strided:
@@ -345,13 +335,23 @@ class Recorder:
     def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
         """A new replica of that geometry that holds ``node``."""
         with _torch.without_modes():
-            made = make_replica(self._lying(geometry), device, self)
+            elem = _lying(None, geometry.dtype, self.numbers(geometry.shape), self.numbers(geometry.stride))
+            made = make_replica(elem, device, self)
         self.table.hold(made, node)
         return made
 
     def numbers(self, terms: Sequence[Any]) -> list[Any]:
         """Terms as ints or SymInts."""
         return list(terms) if self.symbols is None else [self.symbols.number(x) for x in terms]
+
+
+def _lying(beside: Tensor | None, dtype: torch.dtype, shape: Any, stride: Any, offset: Any = 0) -> Tensor:
+    """A meta tensor that lies so, on the memory of another or on its own."""
+    if beside is None:
+        with _torch.without_modes():
+            return torch.empty_strided(shape, stride, dtype=dtype, device=_torch.META)
+    with torch.inference_mode(beside.is_inference()):
+        return _torch.lying_on(_torch.storage_of(beside), dtype, shape, stride, offset)
 
 
 _MOST_KNOWN = 20_000
