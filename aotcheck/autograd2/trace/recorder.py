@@ -128,7 +128,7 @@ class Recorder:
             out = self.run(func, args, kwargs)
             out = as_eager(func, args, kwargs, out) if func in UNSURE or not symbolic else out
             given = out if (several := type(out) in (list, tuple)) else (out,)
-            alias = info.may_alias and not several and self._aliased(out, args[:1]) is not None
+            alias = info.may_alias and not several and out is not args[0] and self._aliased(out, args[:1]) is not None
             if key is None or info.may_alias is not alias or not all(_is_plain(o, alias) for o in given):
                 return out
             if len(known) >= _MOST_KNOWN:
