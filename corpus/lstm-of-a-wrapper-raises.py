@@ -16,7 +16,7 @@ def make_inputs_0(device):
     return (w,), named(locals())
 
 def f(x1):
-    v2 = torch.ones((2,), dtype=torch.float32, device=x1.device)
+    v2 = torch.ones((1,), dtype=torch.float32, device=x1.device)
     v3, v4, v5 = Module.lstm(x1, x1, v2)
     return None
 CALLS = [{"inputs": make_inputs_0}]

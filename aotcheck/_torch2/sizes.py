@@ -21,9 +21,9 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
-    "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "applied", "decided", "evaluated",
-    "expression_of", "hint_of", "marks_of", "new_number", "new_symbol", "range_of", "simplified", "symbol_named",
-    "symbolic_int", "unbacked_number", "valued",
+    "KINDS", "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "applied", "asked_by_user",
+    "decided", "evaluated", "expression_of", "hint_of", "marks_of", "new_number", "new_symbol", "range_of",
+    "simplified", "symbol_named", "symbolic_int", "unbacked_number", "valued",
 ]  # fmt: skip
 
 
@@ -137,15 +137,21 @@ def simplified(env: ShapeEnv, expression: Any) -> Any:
 _own_text: Any = torch.SymInt.__repr__  # which is SymFloat's
 
 
+def asked_by_user() -> bool:
+    """Whether the user's code called what asks this."""
+    return not sys._getframe(2).f_globals.get("__name__", "").startswith(("torch.", "aotcheck.", "sympy."))
+
+
 def _text(x: Any) -> str:
     """In the user's code below a mode that ``fixes_text``, the text of the number, which is then fixed."""
     fixes = getattr(_get_current_dispatch_mode(), "fixes_text", False)
-    of_torch = fixes and sys._getframe(1).f_globals.get("__name__", "").startswith(("torch.", "aotcheck."))
-    return repr(int(x) if type(x) is torch.SymInt else float(x)) if fixes and not of_torch else _own_text(x)
+    return repr(KINDS[type(x)](x)) if fixes and type(x) in KINDS and asked_by_user() else _own_text(x)
 
 
-for _kind in (torch.SymInt, torch.SymFloat):  # set once; it asks what runs on its own thread
-    _kind.__repr__ = _text  # type: ignore[method-assign]
+KINDS: dict[type, Any] = {torch.SymInt: int, torch.SymFloat: float}
+"""The numbers that are symbols, and what they stand for."""
+for _kind in KINDS:  # set once; it asks what runs on its own thread
+    _kind.__repr__ = _text  # type: ignore[assignment, method-assign]
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

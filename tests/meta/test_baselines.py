@@ -37,6 +37,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
+@pytest.mark.by_day(0)
 @pytest.mark.timeout(400)
 def test_one_planted_bug_is_seen_beside_all_of_the_baseline_s(tmp_path: Path) -> None:
     arguments = ("--backend", f"{PLANTED}:aot_eager_and_more", "--baseline", "aot_eager", "--seed", 1, "--jobs", 1)

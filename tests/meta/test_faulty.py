@@ -36,6 +36,7 @@ def test_a_faulty_backend_is_eager_where_its_fault_is_not_met(name: str) -> None
     assert (Outcome.DIFFERS in outcomes) == (name in SEEN_ANYWHERE)
 
 
+@pytest.mark.by_day(0)
 def test_most_are_found_soon() -> None:
     """Half of the faults within 40 programs: fewer programs ask more of the strategy, and take half as long as 75 did.
 

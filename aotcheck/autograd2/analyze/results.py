@@ -29,7 +29,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.meta import is_leaf as is_leaf_of
-from aotcheck.autograd2.ir.signature import Alias, Both, Fresh, Given, GraphResult, How, Made, MadeLeaf, Step
+from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, GraphResult, How, Made, MadeLeaf, Step
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import info_of
@@ -136,8 +136,6 @@ class Results:
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if state.version and any(s.op in _UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
-        if (state.version or state_of(root).detached) and any(type(s.op) is Both for s in chain):
-            refuse(Event.HISTORY, "a view that was reshaped in place, whose base was written or detached")
         told_later = any(_torch.requires_grad(s.source) and is_leaf_of(s.source) for s in chain[1:])
         if told_later and needs and not lost and _requires_after(root, chain):
             refuse(Event.LEAF, "a view of a view that was made before its base required grad")

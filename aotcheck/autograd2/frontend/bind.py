@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -35,13 +36,13 @@ from aotcheck.autograd2.ir.structure import (
 _OPAQUE: tuple[type, ...] = (type, types.ModuleType, types.BuiltinFunctionType, torch.Generator, torch.UntypedStorage)
 _OPAQUE += (torch.cuda.Stream, torch.finfo, torch.iinfo)
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
-_NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2", "numpy")
+_NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2", "numpy", "logging")
 _HEAP_TYPE = 1 << 9  # of a class's flags: the class is not one of those that are part of the interpreter
 _NO_MORE_THAN_SEEN = (object, types.SimpleNamespace, types.EllipsisType)
 _LOOKED_INTO = ("torch.nn.", "torch.optim", "torch.distributions", "torch.ao")
 _UNINITIALIZED = (nn.UninitializedParameter, nn.UninitializedBuffer)
-_PASSED = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"}
-"""What each module has; of that only these hooks are called while it is traced."""
+_PASSED = frozenset(x for x in vars(nn.Module()) if not x.endswith(("ward_hooks", "ward_pre_hooks")))
+"""What each module has, but for its hooks, by which a call or its backward does something else."""
 
 _SIMPLE = (bool, type(None), str)
 
@@ -80,6 +81,7 @@ class Bound:
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
         values: plain values, numbers too, with the path of each, for messages.
         generators: those that ops may be given.
+        compares: whether ``bind`` alone tells such calls apart, as where arrays hold other values.
         uninitialized: whether a parameter of a lazy module has no shape yet.
         refused: what cannot be looked into, by the name of the event, and where it is.
         around: how many tensors, containers, tables and numbers come before those of the arguments.
@@ -96,6 +98,7 @@ class Bound:
     numbers: dict[Spot, Any] = field(default_factory=dict)
     values: list[tuple[str, Any]] = field(default_factory=list, init=False)
     generators: list[torch.Generator] = field(default_factory=list, init=False)
+    compares: bool = field(default=False, init=False)
     uninitialized: bool = field(default=False, init=False)
     refused: list[tuple[str, str]] = field(default_factory=list, init=False)
     around: tuple[int, int, int, int] = field(default=(0, 0, 0, 0), init=False)
@@ -198,6 +201,11 @@ class _Walk:
         """A size of the caller's."""
         self.bound.key.append((type(x), int(x)))
 
+    def array(self, x: Any, path: str) -> None:
+        """What NumPy computes is fixed: calls with other values are of another kind."""
+        self.bound.key.append((x.dtype, x.shape, x.tobytes()))
+        self.bound.compares = True
+
     def script(self, x: Any, path: str) -> None:
         """What TorchScript has compiled already."""
         self.bound.refused.append(("SCRIPT", path))
@@ -293,6 +301,8 @@ class _Walk:
         if not bound.enter(x, path):
             return
         bound.key.append(Itself(x.__code__))
+        if x.__dict__:
+            self.attributes(x, path)
         if x.__defaults__ is not None or x.__kwdefaults__ is not None:
             table = bound.table(Attributes(x, ("__defaults__", "__kwdefaults__")), path)
             self.item(x.__defaults__, f"{path}.__defaults__", (table, "__defaults__"))
@@ -343,6 +353,7 @@ _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
     (Tensor, _Walk.state),
     (PLAIN, _Walk.plain),
     (SYMBOLIC, _Walk.symbolic),
+    (numpy.ndarray, _Walk.array),
     ((torch.jit.ScriptModule, torch.jit.ScriptFunction), _Walk.script),
     (nn.Module, _Walk.module),
     (types.FunctionType, _Walk.function),

@@ -134,7 +134,7 @@ def fast_call(
     alike = alike and list(s.numbers.values()) == list(bound.numbers.values())[numbers:]
     around_numbers = list(bound.numbers.items())[:numbers]
     s.numbers = {read.get(spot) or s.bind("number", x): x for spot, x in around_numbers} | s.numbers
-    if not taken or not alike or any(map(_is_unusual, tensors)) or _torch.function_modes():
+    if bound.compares or not taken or not alike or any(map(_is_unusual, tensors)) or _torch.function_modes():
         return None
     found = [s.bind("around", x) for x in bound.containers[:containers] if type(x) in (list, dict)]
     for a, b in itertools.combinations([*s.containers, *found], 2):
@@ -143,6 +143,8 @@ def fast_call(
     if len(s.checks) > _MOST_PAIRS:
         return None
     _modes(s)
+    objects = s.bind("objects", bound.containers[:containers])
+    s.checks.append(f"[*map(type, {objects})] == {s.bind('kinds', [*map(type, s.names[objects])])}")
     keys: dict[int, list[Any]] = {}
     for k, key in read:
         keys.setdefault(k, []).append(key)

@@ -47,19 +47,9 @@ def key_of(bound: Bound, gradients: bool) -> Key:
             parts.append((known.get(base), bases.setdefault(base, k), _torch.creation_meta(t), tells))
             if base not in known:
                 parts.append((type(base), base.dtype, base.requires_grad, is_leaf(base)))
-            if base.dtype is not t.dtype:  # autograd makes it again by its op, whatever shape it was given since
-                parts.append(_is_as_made(t, base))
     if len(storages) < len(known):
         parts.append(tuple(_torch.shared_counters(known).values()))
     return tuple(parts), (tuple(numbers), tuple(bound.numbers.values()))
-
-
-def _is_as_made(t: Tensor, base: Tensor) -> bool:
-    try:
-        with torch.no_grad():
-            return geometry_of(_torch.view_function(t)(base)) == geometry_of(t)
-    except RuntimeError:  # the base has other memory now
-        return False
 
 
 def _hashable(x: Any) -> Any:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from aotcheck.autograd2.ir.meta import Geometry, TensorMeta
 from aotcheck.autograd2.ir.size import Size
 from aotcheck.autograd2.ir.structure import Const, Structure
@@ -86,19 +84,6 @@ class Step:
         item = "" if self.index is None else f"[{self.index}]"
         mode = "inference mode" if self.inference else f"{'enable' if self.grad else 'no'}_grad"
         return f"{self.op}({', '.join(given)}){item} under {mode}"
-
-
-@dataclass(frozen=True)
-class Both:
-    """The op of a view reshaped in place: ``first`` makes it with ``count`` arguments, ``second`` reshapes it."""
-
-    first: Any
-    count: int
-    second: Any
-
-    def __call__(self, t: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The view, reshaped."""
-        return self.second(self.first(t, *args[: self.count], **kwargs), *args[self.count :])
 
 
 @dataclass(frozen=True)

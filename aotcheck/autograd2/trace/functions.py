@@ -43,11 +43,6 @@ _MORE = {1: (1, 8), 2: (8, 400), 3: (8, 400)}
 _NOT_AGAIN = (CONSTANT, torch.ops.aten.copy.default, torch.ops.aten.zero.default)  # autograd cannot derive the latter
 
 
-def _frames(input: Tensor, n_fft: int, hop_length: int | None, center: bool, **_: Any) -> int:
-    """Those of ``stft`` but one: their number is rounded, so that no factor tells it."""
-    return (input.shape[-1] + center * (n_fft // 2 * 2) - n_fft) // (hop_length or n_fft // 4)
-
-
 class _Run:
     """What a function calls: run 0 in the traced call, others where the symbols are larger that ``moving`` has."""
 
@@ -56,8 +51,6 @@ class _Run:
         self.numbers: dict[Any, int] = {}
         self.replicas: dict[Tensor, Replica] = {}
         args, kwargs = pytree.tree_map(self._fixed, given)
-        if func is torch.stft:
-            self._size(term(_frames(*given[0], **given[1])))
         with _torch.without_modes(), self.tracer.draws.stretch(), self.tracer:
             leaves, self.structure = pytree.tree_flatten(func(*args, **kwargs))
             self.tracer.graph.call(tuple, ([*self.tracer.values(leaves)],))
@@ -172,19 +165,15 @@ def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return found.contiguous() if without else found
 
 
-def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Its kernel calls ops that autocast casts, or raises an error of other halves: the trace does not see these."""
-    t = input[0] if isinstance(input, (list, tuple)) else input
-    cast = dict(_torch.casts()).get(t.device.type, t.dtype)
-    if t.dtype is not cast and (t.dtype.itemsize == 2 or (func is torch.linalg.pinv and t.dtype is torch.float32)):
-        refuse(Event.CAST, f"{func.__name__} of {t.dtype}")
-    return func(input, *args, **kwargs)
+def _pinv(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Its kernel calls ops that autocast casts, which the trace does not see."""
+    if input.device.type in dict(_torch.casts()) and input.dtype is torch.float32:
+        refuse(Event.CAST, "pinv")
+    return torch.linalg.pinv(input, *args, **kwargs)
 
 
-_KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
-_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
+_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, torch.linalg.pinv: _pinv}
 _OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
-_OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, _torch.chunk_cat)}
 _OTHERWISE |= {x: functools.partial(_max_pool1d, x) for x in (torch.max_pool1d, torch.nn.functional.max_pool1d)}
 
 
@@ -208,15 +197,24 @@ _MATH = ("sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "t
 
 @contextlib.contextmanager
 def python_functions(symbolic: bool) -> Iterator[None]:
-    """Inside, lengths of replicas and ``math`` of symbols are symbols: Python's own fix them. One trace at a time."""
+    """Inside, lengths of replicas and ``math`` of symbols are symbols: Python's own fix them. One trace at a time.
+
+    And the user's ``isinstance`` takes numbers that are symbols for what they stand for.
+    """
     if not symbolic:
         yield
         return
-    own, of_math = builtins.len, {name: getattr(math, name) for name in _MATH}
+    own, own_test, of_math = builtins.len, builtins.isinstance, {name: getattr(math, name) for name in _MATH}
+    plain = _torch.KINDS
+
+    def test(x: Any, kinds: Any, /) -> bool:
+        return own_test(x, kinds) or (type(x) in plain and issubclass(plain[type(x)], kinds) and _torch.asked_by_user())
+
+    vars(builtins)["isinstance"] = test
     vars(builtins)["len"] = lambda x, /: x.shape[0] if type(x) is Replica and x.dim() else own(x)
     vars(math).update({name: functools.partial(_torch.applied, function) for name, function in of_math.items()})
     try:
         yield
     finally:
-        vars(builtins)["len"] = own
+        vars(builtins).update(len=own, isinstance=own_test)
         vars(math).update(of_math)

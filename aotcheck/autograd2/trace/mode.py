@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import CONSTANT, PLACEHOLDER, Node, ancestors, getitem, nodes_in
+from aotcheck.autograd2.ir.graph import getitem
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.size import Size, dense_strides, same, symbols_in, term
 from aotcheck.autograd2.trace import writes
@@ -32,7 +32,7 @@ def _sized_by_data(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, .
     Raises:
         UnsupportedError: it gives what cannot be a symbol.
     """
-    known = _of_constants(tracer, func, args, kwargs)
+    known = tracer.of_constants(func, args, kwargs)
     if known is not None:
         return tracer.lift(known) if isinstance(known, Tensor) else known
     is_number = func is aten._local_scalar_dense.default
@@ -98,27 +98,6 @@ def _results(func: Any, x: Tensor, size: Size, given: Mapping[str, Any]) -> list
 def nonzero(tracer: Recorder, mask: Tensor) -> Any:
     """Where a mask is true."""
     return _sized_by_data(tracer, aten.nonzero.default, info_of(aten.nonzero.default), (mask,), {})
-
-
-def _of_constants(tracer: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an op gives where all that it takes is computed from constants; None if something is not."""
-    taken, named = tracer.values(args), tracer.value_of(dict(kwargs))
-    behind = ancestors(nodes_in((*taken, *named.values())))
-    drawn = set(tracer.graph.effects)
-    if any(n.op == PLACEHOLDER or n in drawn or symbols_in([*n.args, *n.kwargs.values()]) for n in behind):
-        return None
-    values: dict[Node, Any] = {}
-
-    def value(a: Any) -> Any:
-        return values[a] if type(a) is Node else [value(x) for x in a] if type(a) in (list, tuple) else a
-
-    with _torch.without_modes(), torch.no_grad(), torch.inference_mode(False):
-        for n in (n for n in tracer.graph.nodes if n in behind):
-            if n.op == CONSTANT:
-                values[n] = n.constant
-            else:
-                values[n] = n.op(*value(n.args), **{k: value(a) for k, a in n.kwargs.items()})
-        return func(*value(taken), **{k: value(a) for k, a in named.items()})
 
 
 def ask_of_masks(tracer: Recorder, x: Tensor, indices: Any, values: Tensor) -> None:

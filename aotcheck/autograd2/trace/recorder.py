@@ -10,10 +10,20 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node, Where, getitem, nodes_in
+from aotcheck.autograd2.ir.graph import (
+    CONSTANT,
+    NO_KWARGS,
+    PLACEHOLDER,
+    Graph,
+    Node,
+    Where,
+    ancestors,
+    getitem,
+    nodes_in,
+)
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
-from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, term
+from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse, user_line
 from aotcheck.autograd2.trace.generators import Draws
 from aotcheck.autograd2.trace.info import OpInfo, info_of
@@ -82,6 +92,25 @@ class Recorder:
         self.table.hold(made, self.call(aten.lift_fresh_copy.default, (constant,)))
         return made
 
+    def of_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an op gives where all that it takes is computed from constants; None if something is not."""
+        taken, named = self.values(args), self.value_of(dict(kwargs))
+        behind, drawn = ancestors(nodes_in((*taken, *named.values()))), set(self.graph.effects)
+        if any(n.op == PLACEHOLDER or n in drawn or symbols_in([*n.args, *n.kwargs.values()]) for n in behind):
+            return None
+        values: dict[Node, Any] = {}
+
+        def value(a: Any) -> Any:
+            return values[a] if type(a) is Node else [value(x) for x in a] if type(a) in (list, tuple) else a
+
+        with _torch.without_modes(), torch.no_grad(), torch.inference_mode(False):
+            for n in (n for n in self.graph.nodes if n in behind):
+                if n.op == CONSTANT:
+                    values[n] = n.constant
+                else:
+                    values[n] = n.op(*value(n.args), **{k: value(a) for k, a in n.kwargs.items()})
+            return func(*value(taken), **{k: value(a) for k, a in named.items()})
+
     # -- ops that write nothing
 
     def pure(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -103,8 +132,6 @@ class Recorder:
             with _torch.without_modes():
                 summands = torch.empty(shape, dtype=out.dtype, device=_torch.META)
             out = _torch.lying_on(_torch.storage_of(summands), out.dtype, (), (), 0)
-        if func is aten.diagonal.default and self.symbols is not None and 0 in out.shape:
-            out = _torch.lying_on(_torch.storage_of(out), out.dtype, out.shape, out.stride(), args[0].storage_offset())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
         if func is torch.ops.inductor.resize_storage_bytes_.default:

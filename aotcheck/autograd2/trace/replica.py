@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
+from aotcheck._torch2 import pytree
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import Dynamic
@@ -75,6 +76,9 @@ class Trace(Protocol):
     alive: list[weakref.ref[Any]]
     """All replicas of the trace."""
 
+    def of_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an op gives where no input decides that."""
+
 
 @dataclass(frozen=True, eq=False)
 class ViewStep:
@@ -115,6 +119,7 @@ class TensorState:
         detached: whether detach_ was called on it.
         is_input: whether it stands for an input.
         own: what somebody put on the real tensor.
+        revived: once the trace is over, what it stands for, if that was asked.
         was_a_view: whether the real tensor is a view, and this replica is not.
         own_counter: whether it counts versions apart from other tensors on its memory.
         reshapes: the ops that changed its shape in place.
@@ -132,6 +137,7 @@ class TensorState:
     set: bool | None = None
     detached: bool = False
     is_input: bool = False
+    revived: Tensor | None = None
 
     def __init__(self, device: torch.device, trace: Trace, step: ViewStep | None = None) -> None:
         self.device, self.trace, self.step = device, trace, step
@@ -292,16 +298,27 @@ for _name, _met in _REFUSED.items():
 
 
 class Disarmed(Replica):
-    """A replica whose trace is over: whoever uses it gets an error."""
+    """A replica whose trace is over: who uses it gets an error, or, as of a mask in a cache, what it stands for."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        refuse(Event.ESCAPED, f"{getattr(func, '__name__', func)} met a tensor of a trace that is over")
+        args, kwargs = pytree.tree_map(lambda t: t.revived(func) if type(t) is Disarmed else t, (args, kwargs or {}))
+        return func(*args, **kwargs)
 
-    def __repr__(self, *_: Any, **__: Any) -> str:  # type: ignore[override]  # untyped in torch
-        return "Replica of a trace that is over"
+    def revived(self, func: Any) -> Tensor:
+        """What it stands for, if no input decides that."""
+        if self.aot.revived is None:
+            _torch.set_class(self, Replica)
+            if not self.requires_grad:
+                self.aot.revived = self.aot.trace.of_constants(torch.ops.aten.clone.default, (self,), {})
+            _torch.set_class(self, Disarmed)
+        if self.aot.revived is None:
+            refuse(Event.ESCAPED, f"{getattr(func, '__name__', func)} met a tensor of a trace that is over")
+        return self.aot.revived
 
-    __str__ = __format__ = __repr__
+
+for _name in ("tolist", "numpy", "__repr__", "__str__", "__format__"):
+    setattr(Disarmed, _name, lambda self, *args, of=_name, **more: getattr(self.revived(of), of)(*args, **more))
 
 
 class _Undispatched(Tensor):

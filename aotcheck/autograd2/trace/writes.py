@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node, getitem
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of, is_leaf, row_major, same_strides
-from aotcheck.autograd2.ir.signature import Both, Step
+from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import by_size
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import OpInfo, info_of
@@ -285,18 +284,11 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
     modes, rest = (torch.is_grad_enabled(), torch.is_inference_mode_enabled()), tuple(map(terms, args[1:]))
     swaps = name in ("transpose_", "swapaxes_", "swapdims_")
     op = aten.transpose.int if swaps else getattr(getattr(aten, name[:-1]), _torch.overload_name(func))
-    recorded = is_view and target.requires_grad and not is_leaf(target)
-    step = None if state.born or parent.state.is_input else state.step
-    if recorded and step is not None and (step.how.grad, step.how.inference) == modes:
-        tracer.run(func, args, kwargs)
-        how = replace(step.how, op=Both(step.op, len(step.how.args), op), args=(*step.how.args, *rest))
-        state.step = replace(step, how=how, place=place_of(target), version=_torch.version_of(target) + 1)
-    elif recorded:
+    if is_view and target.requires_grad and not is_leaf(target):
         refuse(Event.HISTORY, f"{func} of a view")
-    else:
-        state.born = state.born or place_of(target)
-        tracer.run(func, args, kwargs)
-        state.reshapes += (Step(func, rest, kwargs, None, *modes),)
+    state.born = state.born or place_of(target)
+    tracer.run(func, args, kwargs)
+    state.reshapes += (Step(func, rest, kwargs, None, *modes),)
     tracer.keep.append(target)
     geometry = geometry_of(target)
     check_bounds(func, target, geometry)

@@ -27,6 +27,7 @@ CLEAN_STEP = Step("aotcheck", 5, 20, "aotcheck")
 CLEAN = Shown("aotcheck", 20, "20 programs", (), True, "", 1.0)
 
 
+@pytest.mark.by_day(0)
 def test_on_the_cpu_it_runs_and_leaves_its_table_and_its_logs(tmp_path: Path):
     options = ["--device", "cpu", "--scale", "0.001", "--jobs", "1", "--steps", "zoo,aotcheck,zoo_second"]
     assert main([*options, "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]) == 0
