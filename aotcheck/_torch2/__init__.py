@@ -32,6 +32,7 @@ pytree = _pytree
 META = torch.device("meta")
 PRIM_DEVICE = torch.ops.prim.device.default
 OpOverload = torch._ops.OpOverload
+chunk_cat = torch._chunk_cat
 disabled_torch_function: Any = _C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 

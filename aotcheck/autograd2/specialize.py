@@ -242,6 +242,7 @@ def _attachments(
     """For each component what runs its backward, and what must not be written till then."""
     attachments, seen = [], _Seen(traced, analysis)
     early = {how.base for how in analysis.signature.made if isinstance(how, Alias) and how.early}
+    lies = [i.geometry for i in traced.inputs]
     for region in groups:
         graphs = [graph for graph in part.backwards if graph.backward.component is region.component]
         saved = [(n, k) for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)]
@@ -263,6 +264,7 @@ def _attachments(
             readers=tuple(watched.values()),
             grad_differs=grad_differs,
             depends_on_inputs=grad_differs or (works and len(region.ends) > 1),  # one alone is asked for
+            has_empty=any(g.is_empty for g in (*lies, *(g for g, _ in region.component.tangents))),
             own_nodes=tuple(k for k in range(count) if _torch.takes(region.starts[k][0]) == 1),
         )
         dirty = tuple(k for k in region.component.results if Fresh(k) in early)

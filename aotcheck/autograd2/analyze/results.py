@@ -168,8 +168,6 @@ class Results:
                 if _is_custom(t, chain):
                     refuse(Event.NO_GRAD_VIEW, "a custom Function gives a view from before its base was written")
                 return Alias(self._made(chain[k].source), _steps(chain[k:]))
-        if needs and state.version and not lost and not _follows(t, root, len(chain)):
-            refuse(Event.HISTORY, "a view whose history is not that of its base")
         made = self._plain(t, needs, chain, place_of(t))
         if isinstance(made, Alias) and made.geometry is not None and _torch.requires_grad(t):
             refuse(Event.HISTORY, "a view made under no_grad of what moved and requires grad")
@@ -326,14 +324,6 @@ def _is_early(t: Tensor, chain: Sequence[ViewStep]) -> bool:
     if not chain or state_of(chain[0].source).born or any(s.op in (*_DETACHES, *UNSAFE_SPLITS) for s in chain):
         return False
     return chain[-1].version != _torch.version_of(t)
-
-
-def _follows(t: Tensor, root: Tensor, steps: int) -> bool:
-    """Whether the history of ``t``, which so many view ops made of ``root``, begins at what the root has now."""
-    node, ends = t.grad_fn, [x.grad_fn for x in (root, _torch.base_of(t)) if x is not None]
-    for _ in range(steps):
-        node = node if node is None or node in ends else next((n for n, _ in node.next_functions), None)
-    return steps == 0 or root.is_leaf or node in ends
 
 
 def _is_custom(t: Tensor, chain: Sequence[ViewStep]) -> bool:

@@ -81,7 +81,6 @@ class Bound:
         numbers: ints and floats that may differ between calls of one kind, by where each lies.
         values: plain values, numbers too, with the path of each, for messages.
         generators: those that ops may be given.
-        compares: whether ``bind`` alone tells such calls apart, as where arrays hold other values.
         uninitialized: whether a parameter of a lazy module has no shape yet.
         refused: what cannot be looked into, by the name of the event, and where it is.
         around: how many tensors, containers, tables and numbers come before those of the arguments.
@@ -98,7 +97,6 @@ class Bound:
     numbers: dict[Spot, Any] = field(default_factory=dict)
     values: list[tuple[str, Any]] = field(default_factory=list, init=False)
     generators: list[torch.Generator] = field(default_factory=list, init=False)
-    compares: bool = field(default=False, init=False)
     uninitialized: bool = field(default=False, init=False)
     refused: list[tuple[str, str]] = field(default_factory=list, init=False)
     around: tuple[int, int, int, int] = field(default=(0, 0, 0, 0), init=False)
@@ -203,8 +201,8 @@ class _Walk:
 
     def array(self, x: Any, path: str) -> None:
         """What NumPy computes is fixed: calls with other values are of another kind."""
-        self.bound.key.append((x.dtype, x.shape, x.tobytes()))
-        self.bound.compares = True
+        if self.bound.enter(x, path):
+            self.bound.key.append((x.dtype, x.shape, x.tobytes()))
 
     def script(self, x: Any, path: str) -> None:
         """What TorchScript has compiled already."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -134,13 +135,13 @@ def fast_call(
     alike = alike and list(s.numbers.values()) == list(bound.numbers.values())[numbers:]
     around_numbers = list(bound.numbers.items())[:numbers]
     s.numbers = {read.get(spot) or s.bind("number", x): x for spot, x in around_numbers} | s.numbers
-    if bound.compares or not taken or not alike or any(map(_is_unusual, tensors)) or _torch.function_modes():
+    if not taken or not alike or any(map(_is_unusual, tensors)) or _torch.function_modes():
         return None
     found = [s.bind("around", x) for x in bound.containers[:containers] if type(x) in (list, dict)]
     for a, b in itertools.combinations([*s.containers, *found], 2):
         if a in s.containers:
             s.checks.append(f"{a} is not {b}")
-    if len(s.checks) > _MOST_PAIRS:
+    if len(s.checks) > _MOST_PAIRS or numpy.ndarray in map(type, bound.containers):
         return None
     _modes(s)
     objects = s.bind("objects", bound.containers[:containers])

@@ -6,6 +6,7 @@ At the end, which numbers are to be symbols: those that differed before, those o
 from __future__ import annotations
 
 import collections
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,9 @@ def key_of(bound: Bound, gradients: bool) -> Key:
             parts.append((known.get(base), bases.setdefault(base, k), _torch.creation_meta(t), tells))
             if base not in known:
                 parts.append((type(base), base.dtype, base.requires_grad, is_leaf(base)))
+            if base.dtype is not t.dtype:  # autograd makes it again by its op, whatever shape it was given since
+                with suppress(RuntimeError), torch.no_grad():  # as of a base that has other memory now
+                    parts.append(geometry_of(_torch.view_function(t)(base)) == geometry_of(t))
     if len(storages) < len(known):
         parts.append(tuple(_torch.shared_counters(known).values()))
     return tuple(parts), (tuple(numbers), tuple(bound.numbers.values()))

@@ -37,11 +37,13 @@ class Request(NamedTuple):
         defined: for each tangent of the component, whether there is one.
         inputs: for each input, whether its gradient is asked for; None if all are. Empty if those of results are.
         casts: the devices of which autocast is on, and its dtype there.
+        strides: those of the tangents that there are; None if they lie as the component says.
     """
 
     defined: tuple[bool, ...]
     inputs: tuple[bool, ...] | None = None
     casts: tuple[tuple[str, torch.dtype], ...] = ()
+    strides: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,8 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     undefined = not any(request.defined)
     for start, (lies, device), wanted in zip(region.starts, component.tangents, request.defined, strict=True):
         if wanted or undefined:
+            if wanted and request.strides is not None:
+                lies = lies._replace(stride=request.strides[len(nodes)])
             node = tracer.graph.placeholder(lies, device)
             tracer.graph.placeholders.remove(node)
             starts.append(edge_of(start))
@@ -132,7 +136,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     except _torch.GuardOnDataDependentSymNode:
         refuse(Event.DATA, "a backward branches on a size that data decide")
     except Exception as error:
-        if not (_torch.tells_of_lost_values(error) or raised_by_user(error)):
+        if not (request.strides or _torch.tells_of_lost_values(error) or raised_by_user(error)):
             refuse(Event.REFUSES, str(error))
         return Backward(*given, tuple(gradients), (), error.with_traceback(None))
     finally:

@@ -50,6 +50,7 @@ class Runner:
         grad_differs: whether ``torch.autograd.grad`` for all inputs does not do what ``.backward()`` does: that also
             feeds leaves that the function made and dropped, or raises.
         depends_on_inputs: whether a backward must learn to which inputs gradients are asked for.
+        has_empty: whether some tensors have no elements: errors and gradients' strides hang on the tangents'.
         own_nodes: of several results, those that have nodes of their own in eager.
         ready: the backwards that were asked for.
     """
@@ -60,6 +61,7 @@ class Runner:
     readers: tuple[frozenset[int] | None, ...] = ()
     grad_differs: bool = False
     depends_on_inputs: bool = True
+    has_empty: bool = False
     own_nodes: tuple[int, ...] = ()
     ready: dict[Request, Ready] = field(default_factory=dict, init=False)
 
@@ -272,7 +274,10 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
         inputs = _torch.wants([node for node, _ in ctx.next_functions[ctx.dirty :]])
         inputs = None if all(inputs) and not ctx.runner.grad_differs else inputs
     casts = _torch.casts() if _torch.is_cast() else ()
-    return Request(tuple([t is not None for t in tangents]), inputs, casts)
+    strides = None
+    if ctx.runner.has_empty:
+        strides = tuple(t.resolve_conj().resolve_neg().stride() for t in tangents if t is not None)
+    return Request(tuple([t is not None for t in tangents]), inputs, casts, strides)
 
 
 def _free(ctx: Any, runner: Runner, reached: frozenset[int] | None) -> None:

@@ -165,14 +165,18 @@ def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return found.contiguous() if without else found
 
 
-def _pinv(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Its kernel calls ops that autocast casts, which the trace does not see."""
-    if input.device.type in dict(_torch.casts()) and input.dtype is torch.float32:
-        refuse(Event.CAST, "pinv")
-    return torch.linalg.pinv(input, *args, **kwargs)
+def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Its kernel calls ops that autocast casts, or raises an error of other halves: the trace does not see these."""
+    t = input[0] if isinstance(input, (list, tuple)) else input
+    cast = dict(_torch.casts()).get(t.device.type, t.dtype)
+    if t.dtype is not cast and (t.dtype.itemsize == 2 or (func is torch.linalg.pinv and t.dtype is torch.float32)):
+        refuse(Event.CAST, f"{func.__name__} of {t.dtype}")
+    return func(input, *args, **kwargs)
 
 
-_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, torch.linalg.pinv: _pinv}
+_KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
+_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
+_OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, _torch.chunk_cat)}
 _OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
 _OTHERWISE |= {x: functools.partial(_max_pool1d, x) for x in (torch.max_pool1d, torch.nn.functional.max_pool1d)}
 
