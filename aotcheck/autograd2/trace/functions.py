@@ -192,7 +192,7 @@ class WithoutLooking(torch.overrides.TorchFunctionMode):
         """What ``func`` gives."""
         self.tracer.backward_inside |= func is torch.autograd.grad or func is Tensor.backward
         if func in COMPOSITES and self.tracer.symbols is not None:
-            return with_symbols(self.tracer.symbols, func, args, kwargs or {})
+            return with_symbols(self.tracer.symbols, _OTHERWISE.get(func, func), args, kwargs or {})
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))
 
 

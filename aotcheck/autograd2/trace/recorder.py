@@ -143,7 +143,7 @@ class Recorder:
     def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the op's meta kernel gives, laid out as eager does, or what it gave for operands that lie so."""
         symbolic = self._with_symbols(args, kwargs)
-        if func.namespace != "aten" or (info.may_alias and not symbolic):
+        if func.namespace != "aten" or (info.may_alias and (not symbolic or torch.is_inference_mode_enabled())):
             return self.run(func, args, kwargs)
         key: Any = func, torch.get_default_dtype(), _measure(args), _measure([*kwargs.items()])
         known = self.known if symbolic else _known
