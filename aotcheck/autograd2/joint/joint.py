@@ -114,7 +114,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     tracer.table.backwards_begun += 1
     try:
         with torch.inference_mode(False), contextlib.ExitStack() as stack:  # first: its end restores autocast too
-            modes: list[Any] = [_torch.single_threaded_backward(), _torch.without_dynamo(), _torch.autocast_off()]
+            modes: list[Any] = [_torch.single_threaded_backward(), _torch.autocast_off()]
             modes += [torch.autocast(device, dtype=dtype) for device, dtype in request.casts]
             for mode in [*modes, tracer.draws.stretch(), tracer, _stopping(region, undefined)]:
                 stack.enter_context(mode)

@@ -140,6 +140,7 @@ class Recorder:
         values, named = self.values(args), self.value_of(dict(kwargs))
         return self.results(out, self.draw_or_call(func, values, named, kwargs.get("generator"), device), device)
 
+    @_torch.hide_from_dynamo
     def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the op's meta kernel gives, laid out as eager does, or what it gave for operands that lie so."""
         symbolic = self._with_symbols(args, kwargs)
