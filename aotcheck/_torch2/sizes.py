@@ -21,7 +21,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
-    "KINDS", "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "applied", "asked_by_user",
+    "PYTHON_TYPES", "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "applied", "asked_by_user",
     "decided", "evaluated", "expression_of", "hint_of", "marks_of", "new_number", "new_symbol", "range_of",
     "simplified", "symbol_named", "symbolic_int", "unbacked_number", "valued",
 ]  # fmt: skip
@@ -138,19 +138,20 @@ _own_text: Any = torch.SymInt.__repr__  # which is SymFloat's
 
 
 def asked_by_user() -> bool:
-    """Whether the user's code called what asks this."""
-    return not sys._getframe(2).f_globals.get("__name__", "").startswith(("torch.", "aotcheck.", "sympy."))
+    """Whether the function that calls this was called by the user's code, below a mode that ``fixes_text``."""
+    caller = f"{sys._getframe(2).f_globals.get('__name__', '')}."
+    users = not caller.startswith(("torch.", "aotcheck.", "sympy."))
+    return users and getattr(_get_current_dispatch_mode(), "fixes_text", False)
 
 
 def _text(x: Any) -> str:
     """In the user's code below a mode that ``fixes_text``, the text of the number, which is then fixed."""
-    fixes = getattr(_get_current_dispatch_mode(), "fixes_text", False)
-    return repr(KINDS[type(x)](x)) if fixes and type(x) in KINDS and asked_by_user() else _own_text(x)
+    return repr(PYTHON_TYPES[type(x)](x)) if asked_by_user() else _own_text(x)
 
 
-KINDS: dict[type, Any] = {torch.SymInt: int, torch.SymFloat: float}
+PYTHON_TYPES: dict[type, Any] = {torch.SymInt: int, torch.SymFloat: float}
 """The numbers that are symbols, and what they stand for."""
-for _kind in KINDS:  # set once; it asks what runs on its own thread
+for _kind in PYTHON_TYPES:  # set once; it asks what runs on its own thread
     _kind.__repr__ = _text  # type: ignore[assignment, method-assign]
 
 

@@ -1,8 +1,8 @@
 """bind: finds the tensors and plain values that a call brings, in its arguments and around the function.
 
 Looked at are: arguments; closure cells, defaults, and globals that the function's code names; modules found there, and
-their attributes; lists, tuples, dicts and attributes of objects found there, each object once. Functions are
-looked into as well. Nothing else is walked: Python state elsewhere is baked in.
+their attributes; lists, tuples, dicts and attributes of objects found there, each object once, and small NumPy arrays.
+Functions are looked into as well. Nothing else is walked: Python state elsewhere is baked in.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ from aotcheck.autograd2.ir.structure import (
 _OPAQUE: tuple[type, ...] = (type, types.ModuleType, types.BuiltinFunctionType, torch.Generator, torch.UntypedStorage)
 _OPAQUE += (torch.cuda.Stream, torch.finfo, torch.iinfo)
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
-_NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2", "numpy", "logging")
+_NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2.", "numpy.", "logging.")
 _HEAP_TYPE = 1 << 9  # of a class's flags: the class is not one of those that are part of the interpreter
 _NO_MORE_THAN_SEEN = (object, types.SimpleNamespace, types.EllipsisType)
 _LOOKED_INTO = ("torch.nn.", "torch.optim", "torch.distributions", "torch.ao")
 _UNINITIALIZED = (nn.UninitializedParameter, nn.UninitializedBuffer)
-_PASSED = frozenset(x for x in vars(nn.Module()) if not x.endswith(("ward_hooks", "ward_pre_hooks")))
-"""What each module has, but for its hooks, by which a call or its backward does something else."""
+_PASSED = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"}
+"""What each module has; of that only these hooks are called while it is traced."""
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+_MOST_BYTES = 1 << 16
+"""Of arrays that are compared by what they hold."""
 
 _SIMPLE = (bool, type(None), str)
 
@@ -201,8 +204,10 @@ class _Walk:
 
     def array(self, x: Any, path: str) -> None:
         """What NumPy computes is fixed: calls with other values are of another kind."""
-        if self.bound.enter(x, path):
-            self.bound.key.append((x.dtype, x.shape, x.tobytes()))
+        if x.nbytes > _MOST_BYTES or x.dtype.hasobject:
+            self.opaque(x, path)
+        elif self.bound.enter(x, path):
+            self.bound.key.append((type(x), x.dtype, x.shape, x.tobytes()))
 
     def script(self, x: Any, path: str) -> None:
         """What TorchScript has compiled already."""
@@ -265,8 +270,9 @@ class _Walk:
         bound.key.append((type(x), x.training))
         attributes = x.__dict__
         own = bound.table(attributes, f"{path}.__dict__")
-        for name in ("_parameters", "_buffers", "_modules"):
+        for name in ("_parameters", "_buffers", "_modules", *_BACKWARD_HOOKS):
             bound.table(attributes[name], f"{path}.{name}")
+        bound.key += [Itself(hook) for name in _BACKWARD_HOOKS for hook in attributes[name].values()]
         for kind in ("parameter", "buffer"):
             for name, t in attributes[f"_{kind}s"].items():
                 bound.key.append(name)
@@ -299,8 +305,7 @@ class _Walk:
         if not bound.enter(x, path):
             return
         bound.key.append(Itself(x.__code__))
-        if x.__dict__:
-            self.attributes(x, path)
+        self.attributes(x, path)
         if x.__defaults__ is not None or x.__kwdefaults__ is not None:
             table = bound.table(Attributes(x, ("__defaults__", "__kwdefaults__")), path)
             self.item(x.__defaults__, f"{path}.__defaults__", (table, "__defaults__"))
@@ -371,7 +376,7 @@ def _walk_of(kind: Any) -> Callable[[_Walk, Any, str], None]:
     if found is not None:
         return found
     module = kind.__module__
-    opaque = issubclass(kind, _OPAQUE) or module == "torch" or module.startswith(_NOT_LOOKED_INTO)
+    opaque = issubclass(kind, _OPAQUE) or f"{module}.".startswith(_NOT_LOOKED_INTO)
     return _Walk.opaque if opaque and not module.startswith(_LOOKED_INTO) else _Walk.object
 
 

@@ -141,7 +141,7 @@ def fast_call(
     for a, b in itertools.combinations([*s.containers, *found], 2):
         if a in s.containers:
             s.checks.append(f"{a} is not {b}")
-    if len(s.checks) > _MOST_PAIRS or numpy.ndarray in map(type, bound.containers):
+    if len(s.checks) > _MOST_PAIRS or any(isinstance(x, numpy.ndarray) for x in bound.containers):
         return None
     _modes(s)
     objects = s.bind("objects", bound.containers[:containers])

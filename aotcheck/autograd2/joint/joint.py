@@ -24,6 +24,7 @@ from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import Mutation
 from aotcheck.autograd2.joint.regions import Component, Region, edge_of
+from aotcheck.autograd2.trace.functions import python_functions
 from aotcheck.autograd2.trace.gate import Event, raised_by_user, refuse
 from aotcheck.autograd2.trace.replica import Replica, state_of
 from aotcheck.autograd2.trace.run import Traced
@@ -114,7 +115,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     tracer.table.backwards_begun += 1
     try:
         with torch.inference_mode(False), contextlib.ExitStack() as stack:  # first: its end restores autocast too
-            modes: list[Any] = [_torch.single_threaded_backward(), _torch.autocast_off()]
+            modes: list[Any] = [_torch.single_threaded_backward(), python_functions(tracer), _torch.autocast_off()]
             modes += [torch.autocast(device, dtype=dtype) for device, dtype in request.casts]
             for mode in [*modes, tracer.draws.stretch(), tracer, _stopping(region, undefined)]:
                 stack.enter_context(mode)

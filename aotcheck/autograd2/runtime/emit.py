@@ -263,10 +263,10 @@ class _Order:
                 self.move(m)
         for k in range(len(self.signature.made)):
             self.make(k)
-        for attachment in self.attachments:
+        for k, attachment in enumerate(self.attachments):
             if attachment.watched:
                 watched = "".join(f"{end}, " for end in attachment.watched)
-                self.s.add(f"node{attachment.component.results[0]}.watched = watch(({watched}))")
+                self.s.add(f"node{k}.watched = watch(({watched}))")
 
     def attach(self, attachment: Attachment) -> None:
         """Results get the history of a component."""
@@ -302,7 +302,7 @@ class _Order:
         if freed := [x.input for x in self.saved_late if x.freed]:
             self.s.add(f"{results[0]}.grad_fn.refilled = ({''.join(f'a{k}, ' for k in freed)})")
         if attachment.watched:
-            self.s.add(f"node{component.results[0]} = r{component.results[0]}.grad_fn")
+            self.s.add(f"node{number} = {results[0]}.grad_fn")
 
     def enter(self, inputs: Sequence[int]) -> None:
         """What stands for inputs before a write or a reshape: eager's backward comes by what wrote them first."""

@@ -200,16 +200,16 @@ _MATH = ("sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "t
 
 
 @contextlib.contextmanager
-def python_functions(symbolic: bool) -> Iterator[None]:
+def python_functions(tracer: Tracer) -> Iterator[None]:
     """Inside, lengths of replicas and ``math`` of symbols are symbols: Python's own fix them. One trace at a time.
 
     And the user's ``isinstance`` takes numbers that are symbols for what they stand for.
     """
-    if not symbolic:
+    if tracer.symbols is None:
         yield
         return
     own, own_test, of_math = builtins.len, builtins.isinstance, {name: getattr(math, name) for name in _MATH}
-    plain = _torch.KINDS
+    plain = {**_torch.PYTHON_TYPES, torch.SymBool: bool}
 
     def test(x: Any, kinds: Any, /) -> bool:
         return own_test(x, kinds) or (type(x) in plain and issubclass(plain[type(x)], kinds) and _torch.asked_by_user())

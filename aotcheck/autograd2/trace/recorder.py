@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from operator import getitem
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import (
-    CONSTANT,
-    NO_KWARGS,
-    PLACEHOLDER,
-    Graph,
-    Node,
-    Where,
-    ancestors,
-    getitem,
-    nodes_in,
-)
+from aotcheck.autograd2.ir.graph import CONSTANT, NO_KWARGS, PLACEHOLDER, Graph, Node, Where, ancestors, nodes_in
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, symbols_in, term

@@ -317,7 +317,7 @@ class Disarmed(Replica):
         return self.aot.revived
 
 
-for _name in ("tolist", "numpy", "__repr__", "__str__", "__format__"):
+for _name in _REFUSED.keys() - {"_version"}:
     setattr(Disarmed, _name, lambda self, *args, of=_name, **more: getattr(self.revived(of), of)(*args, **more))
 
 

@@ -26,7 +26,7 @@ from aotcheck.autograd2.ir.structure import own_attributes
 from aotcheck.autograd2.trace.functions import WithoutLooking, python_functions
 from aotcheck.autograd2.trace.gate import Event, met, refuse
 from aotcheck.autograd2.trace.mode import Tracer
-from aotcheck.autograd2.trace.replica import Needs, Replica, make_replica
+from aotcheck.autograd2.trace.replica import Disarmed, Needs, Replica, make_replica
 from aotcheck.autograd2.trace.view import StorageState, View
 
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
@@ -80,7 +80,7 @@ def _admit(t: Tensor, descriptor: Descriptor) -> None:
     if is_leaf(t) is None:
         refuse(Event.NO_GRAD_VIEW, f"{descriptor}")
     if type(t) not in _PLAIN_TYPES and not isinstance(t, torch.nn.Buffer):
-        refuse(Event.WRAPPER, f"{descriptor} is a {type(t).__name__}")
+        refuse(Event.ESCAPED if type(t) is Disarmed else Event.WRAPPER, f"{descriptor} is a {type(t).__name__}")
     base = _torch.base_of(t)
     if base is not None and _torch.address_of(base) != _torch.address_of(t):
         refuse(Event.BASE, f"{descriptor}")
@@ -332,7 +332,7 @@ def trace(
     drawing = tracer.draws.stretch(bound.generators)
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
-            symbolic = python_functions(tracer.symbols is not None)
+            symbolic = python_functions(tracer)
             with _torch.compiling(), _torch.without_dynamo(), WithoutLooking(tracer), tracer, tracer.asking(), symbolic:
                 given, named = arguments(bound, args, kwargs, replicas, symbols)
                 met()

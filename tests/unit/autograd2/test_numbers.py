@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotcheck.autograd2 import aot_function, counters
+from aotcheck.autograd2.trace import recorder
 from aotcheck.autograd2.trace.recorder import Recorder
 
 SIZES = (4, 3, 5, 6, 7)
@@ -177,6 +178,7 @@ def _layers(x, weight, bias):
 def test_ops_that_recur_with_sizes_as_symbols_are_measured_once_and_nothing_warns(monkeypatch) -> None:
     ran = Counter()
     run = Recorder.run
+    monkeypatch.setattr(recorder, "_known", {})
     monkeypatch.setattr(Recorder, "run", lambda self, func, *more: (ran.update([func]), run(self, func, *more))[1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

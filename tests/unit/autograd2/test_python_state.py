@@ -19,7 +19,7 @@ def _last(h, keep):
 
 def _by_class(x, k):
     kinds = isinstance(k, int), isinstance(k, (float, complex)), isinstance(k, numbers.Number), isinstance(k, int | str)
-    return x * k, kinds, isinstance(x.shape[0], int), isinstance(k, torch.Tensor)
+    return x * k, kinds, isinstance(x.shape[0], int), isinstance(k, torch.Tensor), isinstance(x.shape[0] > 2, bool)
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -31,6 +31,25 @@ def test_a_number_that_is_a_symbol_is_an_instance_of_its_class(function, dynamic
     if function is _by_class:
         for k in (0.5, 1.5, 2.5):
             assert str(compiled(torch.ones(2), k)) == str(function(torch.ones(2), k))
+
+
+class _Scales(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.k = k
+        return x * k
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * (ctx.k if isinstance(ctx.k, int) else 100), None
+
+
+def test_a_number_that_is_a_symbol_is_an_instance_of_its_class_in_a_backward_too():
+    compiled = aot_function(_Scales.apply)
+    for k in (2, 3, 4, 5):
+        x = torch.ones(2, requires_grad=True)
+        compiled(x, k).sum().backward()
+        assert x.grad.tolist() == [k, k]
 
 
 @functools.lru_cache
@@ -87,6 +106,14 @@ def test_a_hook_of_a_module_that_a_backward_calls(register):
         assert _gradient(compiled, net) == _gradient(net, net)
 
 
+def test_a_hook_that_keeps_gradients_leaves_the_module_as_it_is():
+    net, kept = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1)), []
+    net[1].register_full_backward_hook(lambda module, *gradients: kept.append(gradients[1][0]))
+    compiled = aot_module(net)
+    for _ in range(4):
+        assert _gradient(compiled, net) == _gradient(net, net)
+
+
 class _Twice(nn.Linear):
     def forward(self, x):
         return 2 * super().forward(x)
@@ -113,3 +140,28 @@ def test_arrays_and_attributes_of_functions_are_compared_by_what_they_hold():
     for k in range(5):
         function.k = k
         assert torch.equal(compiled(x, array), function(x, array))
+
+
+class _Array(numpy.ndarray):
+    pass
+
+
+@pytest.mark.parametrize("kind", [numpy.ndarray, _Array])
+def test_an_array_in_a_closure_is_compared_by_what_it_holds(kind):
+    array = numpy.zeros(2).view(kind)
+    compiled = aot_function(function := lambda x: x * float(array.sum()))
+    for k in range(6):
+        array[0] = k // 2
+        assert torch.equal(compiled(torch.ones(2)), function(torch.ones(2)))
+
+
+def test_an_attribute_of_a_function_that_is_set_later():
+    def function(x):
+        return x * getattr(function, "k", 1)
+
+    compiled, x = aot_function(function), torch.ones(2)
+    for k in (None, None, None, 5, 6):
+        if k is not None:
+            function.k = k
+        for _ in range(3):
+            assert torch.equal(compiled(x), function(x))

@@ -855,6 +855,20 @@ def test_foreach_writes_of_memory_twice_are_refused_and_others_have_eagers_gradi
             aot_function(function)(torch.ones(2, 2, requires_grad=True))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_between_two_components_and_needs_an_argument_as_it_was(dynamic: bool) -> None:
+    def function(x: Any, y: Any, kept: Any) -> Any:
+        v = torch.sin(x)
+        kept += [v * 2, v * 3]
+        return y + v
+
+    x = torch.ones((), requires_grad=True)
+    kept = [x]
+    aot_function(function, dynamic=dynamic)(x, x.t(), kept).backward(retain_graph=True)
+    kept[1].backward()
+    assert x.grad is not None and torch.equal(x.grad, 1 + torch.cos(torch.ones(())) * 3)
+
+
 def test_an_operand_may_be_what_a_result_is_written_to() -> None:
     agrees(
         lambda a, b, c: torch.addmm(a, b, c, out=a), lambda: tuple(torch.arange(9.0).view(3, 3) + k for k in range(3))
