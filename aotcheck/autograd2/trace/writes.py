@@ -142,7 +142,7 @@ def _stride_order(g: Geometry) -> list[int]:
 
 
 def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A write to each tensor of a list."""
+    """A write to each tensor of a list: to one after the other, as on the CPU in eager, where they share memory."""
     targets: Sequence[Tensor] = args[0]
     if any(geometry_of(t).may_overlap_itself for t in targets):
         refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
@@ -157,7 +157,11 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     if recorded and len(addresses) < len(targets) and any(tracer.table.storage_state(t).is_input for t in targets):
         refuse(Event.OVERLAP, f"arguments in the lists of {func} share memory and require grad")
     if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
-        refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
+        if recorded or len(targets) < 2 or state_of(targets[0]).device.type != "cpu":
+            refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
+        for k in range(len(targets)):
+            _foreach(tracer, func, info, tuple(a[k : k + 1] if type(a) in (list, tuple) else a for a in args), kwargs)
+        return None
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     out = tracer.run(info.functional, args, kwargs)
     node = tracer.call(info.functional, values, named)

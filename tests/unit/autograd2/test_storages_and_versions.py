@@ -343,8 +343,18 @@ def test_tensors_of_a_list_that_lie_beside_each_other_on_one_storage_are_written
         return x * x
 
     agrees(function, lambda: ((torch.arange(12.0) - 6).requires_grad_(leaf),))
+
+
+@pytest.mark.parametrize("ends", [(0, 4), (2, 6), (4, 8)])
+def test_tensors_of_a_list_that_overlap_are_written_as_in_eager_where_autograd_records_nothing(ends) -> None:
+    def function(x: Any) -> Any:
+        torch._foreach_abs_([x[:4], x[slice(*ends)], x[8:], x[2:6]])
+        torch._foreach_mul_([x[:4], x[slice(*ends)], x[8:]], 2.0)
+        return x * x
+
+    agrees(function, lambda: (torch.arange(12.0) - 6,))
     with pytest.raises(UnsupportedError, match="share memory"):
-        aot_function(lambda x: torch._foreach_abs_([x[:4], x[2:6]]))(torch.ones(12))
+        aot_function(lambda x: function(x * 1))(torch.ones(12, requires_grad=True))
 
 
 @pytest.mark.parametrize(
