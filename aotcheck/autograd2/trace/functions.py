@@ -176,7 +176,7 @@ def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 _KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
 _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
-_OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, _torch.chunk_cat)}
+_OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, torch.fft.ifftshift, _torch.chunk_cat)}
 _OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
 _OTHERWISE |= {x: functools.partial(_max_pool1d, x) for x in (torch.max_pool1d, torch.nn.functional.max_pool1d)}
 
