@@ -44,8 +44,7 @@ _UNINITIALIZED = (nn.UninitializedParameter, nn.UninitializedBuffer)
 _PASSED = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"}
 """What each module has; of that only these hooks are called while it is traced."""
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
-_MOST_BYTES = 1 << 16
-"""Of arrays that are compared by what they hold."""
+_MOST_BYTES = 1 << 16  # of an array that is compared by what it holds
 
 _SIMPLE = (bool, type(None), str)
 

@@ -144,8 +144,8 @@ def fast_call(
     if len(s.checks) > _MOST_PAIRS or any(isinstance(x, numpy.ndarray) for x in bound.containers):
         return None
     _modes(s)
-    objects = s.bind("objects", bound.containers[:containers])
-    s.checks.append(f"[*map(type, {objects})] == {s.bind('kinds', [*map(type, s.names[objects])])}")
+    looked = s.bind("looked", tuple(bound.containers[:containers]))
+    s.checks.append(f"[*map(type, {looked})] == {s.bind('kinds', [*map(type, s.names[looked])])}")
     keys: dict[int, list[Any]] = {}
     for k, key in read:
         keys.setdefault(k, []).append(key)
@@ -161,7 +161,6 @@ def fast_call(
     s.names |= {"call": call, "foreign_state": _torch.foreign_state, "unchanged": unchanged}
     s.names |= {"is_": operator.is_, "leaf": is_leaf}
     own = "".join(f", {name}" for name in s.containers)
-    looked = s.bind("looked", tuple(bound.containers[:containers]))
     held = s.bind("tables", tuple(bound.tables[:tables]))
     looked, held = (f"(*{name}{own})" if own else name for name in (looked, held))
     s.lines.append(f"if {' and '.join(s.checks)}: return call({_tuple(inputs)}, {looked}, {held}, {_tuple(s.numbers)})")
@@ -201,6 +200,8 @@ def _assigned(s: _Source, bound: Bound, spot: Spot, names: Sequence[str]) -> str
 
 def _dicts(s: _Source, tables: Sequence[dict[Any, Any]]) -> None:
     """Ask that dicts hold what they hold now: of many modules, which have few items each, all in one go."""
+    s.checks.append(f"not any({s.bind('empty', [table for table in tables if not table])})")
+    tables = [table for table in tables if table]
     s.names |= {"dicts": tables, "values": dict.values, "keys": dict.keys, "joined": itertools.chain.from_iterable}
     s.checks.append(f"[*map(len, dicts)] == {s.bind('lengths', [*map(len, tables)])}")
     for name, part in (("keys", dict.keys), ("values", dict.values)):
