@@ -348,10 +348,10 @@ def batch_norm(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...],
     if kwargs or len(args) != 8 or (args[3] is None) != (args[4] is None):
         refuse(Event.UNKNOWN_WRITE, str(func))
     mean, variance, training = args[3:6]
+    if mean is not None and not all(geometry_of(t).is_contiguous for t in (mean, variance)):
+        refuse(Event.LAYOUT, "running statistics with gaps, which kernels of batch norm read otherwise")
     if mean is None or not training:
         return tracer.pure(func, info, args, kwargs)
-    if not all(geometry_of(t).is_contiguous for t in (mean, variance)):
-        refuse(Event.LAYOUT, "running statistics with gaps, for which batch norm sums in another order")
     read, written = ({_torch.address_of(t) for t in ts if t is not None} for ts in (args[:3], args[3:5]))
     if len(written) < 2 or read & written:
         refuse(Event.OVERLAP, "running statistics of batch norm share memory")

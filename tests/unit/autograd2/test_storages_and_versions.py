@@ -880,6 +880,16 @@ def test_what_is_between_two_components_and_needs_an_argument_as_it_was(dynamic:
     torch.testing.assert_close(x.grad, 1 + torch.cos(torch.ones(())) * 3)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_with_running_statistics_that_have_gaps_is_refused(training: bool) -> None:
+    """In eval mode the backward of torch's kernel reads beside them if its tangent is dense, and ours always is."""
+    mean, variance = torch.ones(4)[::2], torch.ones(2)
+    with pytest.raises(UnsupportedError, match="running statistics with gaps"):
+        aot_function(lambda x, w: torch.nn.functional.batch_norm(x, mean, variance, w, w, training))(
+            torch.ones(4, 2), torch.ones(2, requires_grad=True)
+        )
+
+
 def test_an_operand_may_be_what_a_result_is_written_to() -> None:
     agrees(
         lambda a, b, c: torch.addmm(a, b, c, out=a), lambda: tuple(torch.arange(9.0).view(3, 3) + k for k in range(3))
