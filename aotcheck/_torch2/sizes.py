@@ -152,7 +152,7 @@ def _text(x: Any) -> str:
 PYTHON_TYPES: dict[type, Any] = {torch.SymInt: int, torch.SymFloat: float}
 """The numbers that are symbols, and what they stand for."""
 for _kind in PYTHON_TYPES:  # set once; it asks what runs on its own thread
-    _kind.__repr__ = _text  # type: ignore[assignment, method-assign]
+    type.__setattr__(_kind, "__repr__", _text)
 
 
 def evaluated(expression: Any, values: dict[Any, Any]) -> Any:

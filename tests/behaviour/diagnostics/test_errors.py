@@ -123,7 +123,8 @@ def test_what_follows_an_error_of_a_later_call_is_undone(compile):
     compiled = compile(f)
     for last in (1, 2, 7):
         x = plain(2)
-        yield attempt(lambda: compiled(x, torch.tensor([0, last], device=x.device))), x.requires_grad  # noqa: B023
+        i = torch.tensor([0, last], device=x.device)
+        yield attempt(lambda x=x, i=i: compiled(x, i)), x.requires_grad
 
 
 @session
