@@ -116,9 +116,7 @@ def foreign_state() -> str:
         return "forward-mode differentiation"
     if _C._is_tracing():
         return "torch.jit.trace"
-    if function_modes() and any(
-        type(m) is not DeviceContext for m in torch.overrides._get_current_function_mode_stack()
-    ):
+    if function_modes() and set(map(type, torch.overrides._get_current_function_mode_stack())) != {DeviceContext}:
         return "a torch-function mode"
     if saves_by_hooks():
         return "saved-tensor hooks"

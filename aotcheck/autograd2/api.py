@@ -25,8 +25,7 @@ from aotcheck.autograd2.specialize import Specialization, specialize
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.run import UserError
 
-_MOST_FAST = 4
-_MOST_BUILT = 4
+_MOST_FAST = _MOST_BUILT = 4
 Fast = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -159,9 +158,8 @@ class Compiled:
         self.made += 1
         if self.made == config().recompile_warning:
             name = getattr(self.fn, "__qualname__", type(self.fn).__name__)
-            warnings.warn(
-                f"{name} was compiled {self.made} times, for calls that differ; see aotcheck.explain", stacklevel=5
-            )
+            said = f"{name} was compiled {self.made} times, for calls that differ; see aotcheck.explain"
+            warnings.warn(said, stacklevel=5)
         if needs.gradients and not self.gradients:
             self.gradients, bound = True, self.bind(args, kwargs, True)
             key = key_of(bound, True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
@@ -124,6 +125,8 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
     if recorded:
         (k,) = recorded
         i = traced.inputs[k]
+        if torch.is_inference_mode_enabled():
+            refuse(Event.INFERENCE, f"{i.input.descriptor} gets a grad_fn")
         if table.storage_state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
             refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
         if (i.input.meta.requires_grad and i.input.meta.is_leaf) or state_of(i.replica).told:
@@ -167,12 +170,14 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if base is None or (state_of(base.replica).detached and not has_new_history(base)):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
         beyond = (moves := other_storage or other_geometry) and geometry.is_beyond(now.nbytes)
-        reshapes = () if other_storage or written or meta.is_leaf else state_of(t).reshapes
+        reshapes = () if other_storage or meta.is_leaf else state_of(t).reshapes
         if reshapes and i.node is not None and has_new_history(i):
-            if state_of(t).data_assigned or sum(j.state is i.state for j in traced.inputs) > 1:
-                refuse(Event.HISTORY, f"{i.input.descriptor} is reshaped in place, and has views or other data")
-            found.append(MetadataMutation(k, reshapes=reshapes))
-            continue
+            shared = state_of(t).data_assigned or sum(j.state is i.state for j in traced.inputs) > 1
+            if i.real.retains_grad or (shared and not written):
+                refuse(Event.HISTORY, f"{i.input.descriptor} is reshaped in place, and has views, data or a .grad")
+            if not written:
+                found.append(MetadataMutation(k, reshapes=reshapes))
+                continue
         if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         resized = now.resized or traced.tracer.table.is_resized(now) or beyond
@@ -295,9 +300,7 @@ def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple
     for k, t in enumerate(tensors):  # which grow
         gradient = _torch.gradient_of(t) if is_leaf(t) and traced.input_of(t) is None else None
         if gradient is not None and (gradient.shape != t.shape or any(gradient is x for x in tensors)):
-            refuse(
-                Event.LEAF, "a leaf made inside is returned, and its gradient too or its gradient's shape is another"
-            )
+            refuse(Event.LEAF, "a leaf made inside is returned, with its gradient, or one of another shape")
         if gradient is not None:
             found.append((Made(k), apart(gradient)))
     return tuple(found)

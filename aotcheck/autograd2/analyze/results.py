@@ -35,10 +35,9 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.info import info_of
 from aotcheck.autograd2.trace.replica import Place, Replica, ViewStep, place_of, state_of
 from aotcheck.autograd2.trace.run import Traced
-from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, StorageState
+from aotcheck.autograd2.trace.view import UNSAFE, UNSAFE_SPLITS, StorageState
 
 _UNSEEN = GraphResult()
-_UNSAFE = UNSAFE_SPLITS | {torch.ops.aten._unsafe_view.default}
 _DETACHES = (torch.ops.aten.detach.default, _torch.data_of)
 
 
@@ -134,7 +133,9 @@ class Results:
         chain, root = self._chain(t, stop_at_detach=state in self._detached)
         if t.is_inference() is not root.is_inference():
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
-        if state.version and any(s.op in _UNSAFE for s in chain):
+        if any(s.op in _DETACHES and is_lost(s.source) for s in chain[1:]):
+            refuse(Event.HISTORY, "a tensor detached from one of several views, which was written since")
+        if state.version and any(s.op in UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
         told_later = any(_torch.requires_grad(s.source) and is_leaf_of(s.source) for s in chain[1:])
         if told_later and needs and not lost and _requires_after(root, chain):
@@ -161,7 +162,7 @@ class Results:
                 return self._as_born(t)
             return Alias(self._made(t, born=True), to=self.at(t))
         last = chain[-1:]
-        if needs and len(chain) > 1 and not (state.version or lost) and _requires_after(last[0].source, last):
+        if needs and len(chain) > 1 and not lost and not _is_early(t, chain) and _requires_after(last[0].source, last):
             return Alias(self._made(last[0].source), _steps(last))  # a view between may be used besides
         for k in range(len(chain) - 1, 0, -1) if needs and not _is_early(t, chain) else ():
             if _is_early(chain[k].source, chain[:k]):  # its history does not come by the root
@@ -197,7 +198,7 @@ class Results:
         known = state_of(source).born == step.source_place and (given is not None or source in self._left)
         if not (stays or known) or step.place[1].is_beyond(state.nbytes) or (state.lost and given is not None):
             refuse(Event.BASE, "the base moved before a view was made, and again afterwards, or its storage was freed")
-        written = needs and (step.version != _torch.version_of(t) or step.op in _UNSAFE)
+        written = needs and (step.version != _torch.version_of(t) or step.op in UNSAFE)
         entry = requires_grad(source) if stays or given is None else self.traced.inputs[given].input.meta.requires_grad
         if is_lost(t) or written or entry != requires_grad(source) or _requires_after(source, [step]) != needs:
             refuse(Event.HISTORY, "a view was detached or written, and it or its base moved")

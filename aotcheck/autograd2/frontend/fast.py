@@ -212,9 +212,7 @@ def _dicts(s: _Source, tables: Sequence[dict[Any, Any]]) -> None:
 def _table(s: _Source, table: Any, name: str, read: Collection[Any]) -> None:
     """Ask that a table holds what it holds now, but where it is read at each call."""
     held = content_of(table)
-    if held is GONE:
-        s.checks.append(f"unchanged({name}, {s.bind('content', held)})")
-    elif type(table) is types.CellType:
+    if type(table) is types.CellType and held is not GONE:
         s.checks.append(f"{name}.cell_contents is {s.bind('content', held)}")
     elif type(table) is Globals:
         owner = s.bind("globals", table.owner)
@@ -259,11 +257,8 @@ def _tensors(s: _Source, tensors: Sequence[Tensor]) -> bool:
     shared: dict[int, list[tuple[str, Tensor, Geometry]]] = {}
     for t, name in s.tensors.items():
         storage = t.untyped_storage()
-        if s.fits is None:
-            s.checks.append(f"{name}.storage_offset() == {t.storage_offset()}")
-            s.checks.append(f"(s_{name} := {name}.untyped_storage()).nbytes() == {storage.nbytes()}")
-        else:
-            s.checks.append(f"(s_{name} := {name}.untyped_storage())")
+        whole, offset = f"(s_{name} := {name}.untyped_storage())", f"{name}.storage_offset() == {t.storage_offset()}"
+        s.checks += [offset, f"{whole}.nbytes() == {storage.nbytes()}"] if s.fits is None else [whole]
         if _torch.base_of(t) is None:
             s.checks.append(f"{name}{_torch.ITS_BASE} is None")
             s.checks += [f"{name}.is_leaf is {t.is_leaf}"] if t.requires_grad else []
@@ -283,8 +278,7 @@ def _tensors(s: _Source, tensors: Sequence[Tensor]) -> bool:
 
 def _aliases(s: _Source, group: Sequence[tuple[str, Tensor, Geometry]]) -> bool:
     """Ask that tensors share a storage, that none is another of them, and for the bases of those that are views."""
-    first = group[0][0]
-    address = _torch.ITS_ADDRESS
+    first, address = group[0][0], _torch.ITS_ADDRESS
     s.checks += [f"s_{name}{address} == s_{first}{address}" for name, _, _ in group[1:]]
     known = {t: name for name, t, _ in group}
     unknown: dict[Tensor, str] = {}

@@ -346,14 +346,11 @@ class _Order:
                 if k in self.pending:
                     refuse(Event.HISTORY, "a view of an argument that is written by way of this view")
                 self.make(k)
-                match self.signature.made[k]:
-                    case Alias(base=Fresh(j), early=True, steps=steps):
-                        self.attach_result(j)
-                    case Alias(base=Given(j), early=True, steps=steps):
-                        self.write_all(j)
-                    case _:
-                        return
-                if not all(step.grad for step in steps):  # autograd refuses to make it again
+                how = self.signature.made[k]
+                if not (isinstance(how, Alias) and how.early):
+                    return
+                self.write_all(how.base.input) if isinstance(how.base, Given) else self.attach_result(how.base.index)
+                if not all(step.grad for step in how.steps):  # autograd refuses to make it again
                     return
         self.s.add(f"{end}.grad_fn")
 

@@ -51,7 +51,10 @@ _known: dict[Any, Any] = {}
 
 def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What the meta kernel of ``func`` gave, with the strides that eager's kernel gives."""
-    lies = [(g, row_major(g.shape, g.dtype).stride) for g in map(_in_numbers, replicas_in(args))]
+    known = [_in_numbers(t) for t in replicas_in(args)]
+    if any(None in (*g.shape, *g.stride) for g in known):  # as where data decide one
+        return out
+    lies = [(g, row_major(g.shape, g.dtype).stride) for g in known]
     odd = any({0, 1} <= {*g.shape} for g, _ in lies)  # beside a scalar, that of one element gets stride 0
     if not odd and func not in _IN_ROWS and all(g.stride == row for g, row in lies):  # of dimensions of size 1 too
         return out
@@ -154,8 +157,8 @@ def _laid_out(out: Any, stride: Any) -> Any:
         return out
     if shape != tuple(map(term, out.shape)):
         order = geometry_of(out)._replace(shape=shape, stride=stride).dense_order
-        if order is None:
-            refuse(Event.LAYOUT, "a result with symbolic sizes that has gaps")
+        if order is None or 0 in shape:
+            refuse(Event.LAYOUT, "a result with symbolic sizes that has gaps, or no elements")
         stride = dense_strides(out.shape, order)
     with _torch.without_modes():
         return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=_torch.META)

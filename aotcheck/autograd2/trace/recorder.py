@@ -18,11 +18,11 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse, user_line
 from aotcheck.autograd2.trace.generators import Draws
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, UNSURE, as_eager, view_in_numbers, without_meta_kernel
+from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, as_eager, view_in_numbers, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, replicas_in, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
-from aotcheck.autograd2.trace.view import UNSAFE_SPLITS, View, part_of
+from aotcheck.autograd2.trace.view import UNSAFE, UNSAFE_SPLITS, View, part_of
 
 aten = torch.ops.aten
 _PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
@@ -113,6 +113,8 @@ class Recorder:
             kwargs = {**kwargs, "device": device}
         if here.get("layout") not in (None, torch.strided, torch.sparse_coo if self.in_backward else None):
             refuse(Event.SPARSE, str(here["layout"]))
+        if func is aten.as_strided_scatter.default and geometry_of(args[0]).dense_order is None:
+            refuse(Event.LAYOUT, f"{func} of a tensor with gaps, which are read")
         if func is _ZEROS:  # the replica is one too: autograd then leaves out what eager does
             with _torch.without_modes():
                 out = func(*args, **kwargs)
@@ -145,7 +147,7 @@ class Recorder:
             found = key = None
         if found is None:
             out = self.run(func, args, kwargs)
-            out = as_eager(func, args, kwargs, out) if func in UNSURE or not symbolic else out
+            out = out if info.may_alias else as_eager(func, args, kwargs, out)
             given = out if (several := type(out) in (list, tuple)) else (out,)
             alias = info.may_alias and not several and out is not args[0] and self._aliased(out, args[:1]) is not None
             if key is None or info.may_alias is not alias or not all(_is_plain(o, alias) for o in given):
@@ -207,7 +209,8 @@ class Recorder:
                     state_of(r).step = before  # autograd's own: what cannot require grad is no view
                 else:
                     state_of(r).step = ViewStep(source, how, (at, geometry), (at, lies), _torch.version_of(source))
-                state_of(r).own_counter = state_of(source).own_counter or func in UNSAFE_SPLITS
+                unsafe = UNSAFE if state.is_input else UNSAFE_SPLITS
+                state_of(r).own_counter = state_of(source).own_counter or func in unsafe
         return type(out)(made) if many else made[0]
 
     # -- kernels, nodes and results

@@ -24,7 +24,7 @@ import torch
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node
 from aotcheck.autograd2.ir.meta import Geometry, row_major
-from aotcheck.autograd2.ir.size import Size, same
+from aotcheck.autograd2.ir.size import Size, at_least, same
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 aten = torch.ops.aten
@@ -47,6 +47,7 @@ RESHAPES = frozenset(
 
 UNSAFE_SPLITS = frozenset({aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default})
 """Their results share memory with the operand, though autograd is not told."""
+UNSAFE = UNSAFE_SPLITS | {aten._unsafe_view.default}
 
 INVERTIBLE = RESHAPES | {aten.view_as_real.default, aten.view_as_complex.default}
 INVERTIBLE |= {aten.transpose.int, aten.t.default, aten.permute.default, aten._conj.default, aten._neg_view.default}
@@ -152,7 +153,7 @@ class StorageState:
 
 def is_odd(nbytes: Size, dtype: torch.dtype) -> bool:
     """Whether so many bytes are no whole number of elements."""
-    return not same(nbytes % dtype.itemsize, 0)
+    return not at_least(0, nbytes % dtype.itemsize)
 
 
 def flat_geometry(nbytes: Size, dtype: torch.dtype) -> Geometry:

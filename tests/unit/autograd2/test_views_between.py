@@ -1,0 +1,113 @@
+"""What random programs found of views of views, of versions counted apart, and of layouts that symbols hide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aotcheck.autograd2 import UnsupportedError, aot_function
+
+
+def _written_first(x: Tensor) -> tuple[Tensor, Tensor]:
+    x.zero_()
+    view = x.t()
+    return view, view.t()
+
+
+def _written_afterwards(x: Tensor) -> tuple[Tensor, Tensor]:
+    view = x.t()
+    last = view.t()
+    x.zero_()
+    return view, last
+
+
+@pytest.mark.parametrize("function", [_written_first, _written_afterwards])
+@pytest.mark.parametrize("shape", [(), (0,), (3,)])
+def test_hooks_on_a_view_of_which_a_view_is_returned(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """Eager makes a view again, once its base is written: past the view between."""
+    calls = []
+    for f in (function, aot_function(function)):
+        view, last = f(torch.ones(shape, requires_grad=True).clone())
+        assert view.grad_fn is not None  # before a hook: otherwise torch crashes (#196459)
+        met: list[Tensor] = []
+        view.register_hook(met.append)
+        torch.autograd.backward((last,), (torch.ones(shape),))
+        calls.append(len(met))
+    assert calls[0] == calls[1]
+
+
+def test_a_later_write_to_an_argument_of_kron_is_refused() -> None:
+    """Its kernel saves views that count versions apart, so eager reads what was written since."""
+    with pytest.raises(UnsupportedError, match="several version counters"):
+        aot_function(lambda x: (torch.kron(x, x), x))(torch.tensor(3.0, requires_grad=True))
+
+
+def test_the_caller_sees_writes_by_another_argument_where_sizes_are_symbols() -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        y.as_strided((0, 0), (0, 0))
+        return x.sin(), y
+
+    gradients = []
+    for f in (function, aot_function(function, dynamic=True)):
+        memory = torch.zeros(2).untyped_storage()
+        x = torch.empty(0).set_(memory, 0, (2,)).requires_grad_()  # type: ignore[call-overload]  # torch has it
+        y = torch.empty(0).set_(memory, 0, ())  # type: ignore[call-overload]
+        result, _ = f(y=y, x=x)
+        y.fill_(1)
+        gradients.append(torch.autograd.grad(result.sum(), x)[0])
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_strides_of_a_dimension_of_one_element_decide_those_of_a_product(dynamic: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.einsum("ij,kj->ik", x, torch.ones((2, 0)))
+
+    compiled = aot_function(function, dynamic=dynamic)
+    for stride in ((1, 1), (1, 2), (1, 1)):
+        x = torch.ones(3).as_strided((2, 1), stride)
+        assert compiled(x).stride() == function(x).stride()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_of_a_sum_without_elements(dynamic: bool) -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return torch.tensor_split(x + y, 2)
+
+    given = torch.tensor(0.0), torch.empty_strided((2, 0, 1), (1, 1, 1))
+    found, expected = aot_function(function, dynamic=dynamic)(*given), function(*given)
+    assert [(t.stride(), t.storage_offset()) for t in found] == [(t.stride(), t.storage_offset()) for t in expected]
+
+
+def test_scatters_that_read_between_elements_are_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.zero_()
+        return torch.as_strided_scatter(x, torch.ones(2), (2,), (1,))
+
+    with pytest.raises(UnsupportedError, match="gaps"):
+        aot_function(function)(torch.ones(3)[::2])
+
+
+def test_a_tensor_detached_from_one_of_several_views() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        first, _ = x.unbind()
+        alone = first.t().detach()
+        alone.zero_()
+        return alone, first
+
+    with pytest.raises(UnsupportedError, match="one of several views"):
+        aot_function(function)(torch.ones(2, requires_grad=True))
+
+
+def test_an_argument_that_keeps_its_gradient_and_is_reshaped_in_place() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x.t_()
+
+    x = torch.ones(2, 3, requires_grad=True).clone()
+    x.retain_grad()
+    with pytest.raises(UnsupportedError, match="reshaped in place"):
+        aot_function(function)(x)
