@@ -92,7 +92,7 @@ _FREED += "already been freed)"
 def tells_of_lost_values(error: BaseException) -> bool:
     """Whether a backward raised what eager's does: values it needs were written or freed, or there is no derivative."""
     modified = "one of the variables needed for gradient computation has been modified"
-    return str(error).startswith((modified, _FREED, "the derivative for", "derivative for"))
+    return str(error).startswith((modified, _FREED, "the derivative for", "derivative for", "unsupported operation: "))
 
 
 def freed_error() -> RuntimeError:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
@@ -42,9 +41,9 @@ def more_needs(traced: Traced) -> Needs:
     bases = False
     for state, positions in _storages(traced).items():
         members = [traced.inputs[k] for k in positions]
-        alone = len(members) == 1 and not state_of(members[0].replica).was_a_view
-        recorded = not alone and (state.version or state.touched) and any(map(has_new_history, members))
-        told = len(members) > 1 and any(state_of(i.replica).set is not None for i in members)
+        shares = len(members) > 1 or state_of(members[0].replica).was_a_view
+        recorded = shares and (state.version or state.touched) and any(map(has_new_history, members))
+        told = shares and any(state_of(i.replica).set is not None for i in members)
         views = [i for i in members if _is_recorded_view(i) and (state.version or state.touched or has_new_history(i))]
         bases |= bool(recorded or told or views)
     leaves = [i.replica for i in traced.inputs if i.input.meta.is_leaf and is_leaf(i.replica)]
@@ -125,7 +124,7 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
     if recorded:
         (k,) = recorded
         i = traced.inputs[k]
-        if torch.is_inference_mode_enabled():
+        if traced.modes[1]:  # inference mode
             refuse(Event.INFERENCE, f"{i.input.descriptor} gets a grad_fn")
         if table.storage_state(i.replica) is not state or geometry_of(i.replica) != table.spelled(i.geometry):
             refuse(Event.STORAGE, f"{i.input.descriptor} is written and gets another shape or storage")
@@ -164,7 +163,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         late = state_of(t).born is not None and _is_late(i, Given(k), other_storage, results.made)
         written = i.state.version or i.state.touched
         if i.node is None and has_new_history(i):
-            moved = i.state.resized or geometry.conj or geometry.neg or state_of(t).set or state_of(t).born
+            moved = i.state.resized or geometry.neg or state_of(t).set or state_of(t).born
             of = None if moved or not written else traced.input_of(_torch.base_of(t))
             base = None if of is None else traced.inputs[of]
             if base is None or (state_of(base.replica).detached and not has_new_history(base)):

@@ -125,7 +125,9 @@ class Results:
         if given is not None:
             return Given(given)
         if type(t) is not Replica:
-            refuse(Event.CAPTURED, "a result is no tensor of the trace")
+            refuse(
+                Event.CAPTURED if type(t) in (Tensor, torch.nn.Parameter) else Event.WRAPPER, "a result made elsewhere"
+            )
         lost = is_lost(t)
         is_leaf = not lost and _is_new_leaf(t)
         needs = is_leaf or lost or (requires_grad(t) and not t.is_leaf)
@@ -215,6 +217,8 @@ class Results:
         beyond = any(x.is_beyond(state.nbytes) for x in (g, *ends))
         if given is not None and not beyond:
             early = _is_early(t, chain)
+            if early and not state.version and any(s.how.index is not None for s in chain):
+                refuse(Event.HISTORY, "one of several views of what was reshaped since")
             if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
                 refuse(Event.HISTORY, "a view of an argument that was detached and written since")
             return Alias(Given(given), _steps(chain), early=early)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import getitem
@@ -121,10 +122,8 @@ class Recorder:
         else:
             out = self.measured(func, info, args, here)
         if func in SUMMED and out.dim() == 0 and 0 not in args[0].shape:
-            shape = torch.broadcast_shapes(*[a.shape for a in args if isinstance(a, Tensor)])
-            with _torch.without_modes():
-                summands = torch.empty(shape, dtype=out.dtype, device=_torch.META)
-            out = _torch.lying_on(_torch.storage_of(summands), out.dtype, (), (), 0)
+            count = math.prod(torch.broadcast_shapes(*[a.shape for a in args if isinstance(a, Tensor)]))
+            out = _lying(_lying(None, out.dtype, (count,), (1,)), out.dtype, (), ())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
         if func is torch.ops.inductor.resize_storage_bytes_.default:
@@ -183,8 +182,7 @@ class Recorder:
         root = _torch.base_of(source)
         if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).was_a_view:
             self.needs = self.needs.also(bases=_torch.requires_grad(source))
-        state, lies = parent.state, parent.geometry
-        at = _torch.storage_address(state.storage)
+        state, lies, at = parent.state, parent.geometry, _torch.address_of(source)
         many = not isinstance(out, Tensor)
         rest, known = tuple(map(terms, args[1:])), {k: terms(v) for k, v in kwargs.items()}
         modes = torch.is_grad_enabled(), inference

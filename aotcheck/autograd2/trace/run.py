@@ -167,8 +167,7 @@ class _Maker:
 
 
 def _inference(mode: bool) -> contextlib.AbstractContextManager[Any]:
-    same = mode is torch.is_inference_mode_enabled()
-    return contextlib.nullcontext() if same else torch.inference_mode(mode)
+    return contextlib.nullcontext() if mode is torch.is_inference_mode_enabled() else torch.inference_mode(mode)
 
 
 def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_bases: bool) -> list[TracedInput]:

@@ -111,3 +111,90 @@ def test_an_argument_that_keeps_its_gradient_and_is_reshaped_in_place() -> None:
     x.retain_grad()
     with pytest.raises(UnsupportedError, match="reshaped in place"):
         aot_function(function)(x)
+
+
+def test_a_view_that_comes_to_require_grad_and_is_written_then() -> None:
+    def function(x: Tensor) -> Tensor:
+        view = x.t()
+        x.requires_grad_()
+        with torch.inference_mode():
+            x.zero_()
+        return view
+
+    with pytest.raises(UnsupportedError, match="detached or written since"):
+        aot_function(function)(torch.zeros(2, 2).t())
+
+
+def test_one_of_several_views_whose_version_counts_a_reshape() -> None:
+    def function(x: Tensor) -> Tensor:
+        first, _ = x.split(1)
+        first.detach().t_()
+        return first
+
+    with pytest.raises(UnsupportedError, match="reshaped since"):
+        aot_function(function)(torch.ones(2, 2, requires_grad=True).clone())
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_tensor_twice_in_a_list_that_is_written(gradients: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x * 2
+        torch._foreach_neg_([y, y])
+        torch._foreach_mul_([y, y, y], 2.0)
+        return y
+
+    found = []
+    for f in (function, aot_function(function)):
+        x = torch.arange(3.0, requires_grad=gradients)
+        result = f(x)
+        found.append([result.detach(), *(torch.autograd.grad(result.sum(), x) if gradients else ())])
+    assert all(map(torch.equal, *found))
+
+
+def test_parts_of_an_argument_in_a_list_that_is_written() -> None:
+    def function(x: Tensor) -> Tensor:
+        torch._foreach_mul_([x[:1], x[2:]], 3.0)
+        return x.sin()
+
+    found = []
+    for f in (function, aot_function(function)):
+        leaf = torch.arange(3.0, requires_grad=True)
+        x = leaf.clone()
+        found.append([f(x).detach(), x.detach(), torch.autograd.grad((x * f(leaf.clone())).sum(), leaf)[0]])
+    assert all(map(torch.equal, *found))
+
+
+def test_a_lazily_conjugated_argument_is_written() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.mul_(2j)
+        return x.sum()
+
+    found = []
+    for f in (function, aot_function(function)):
+        leaf = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        x = leaf.clone().conj()
+        f(x).abs().backward()
+        found.append([x.detach().resolve_conj(), leaf.grad])
+    assert all(map(torch.equal, *found))
+
+
+def test_a_write_that_its_backward_cannot_make_raises_there() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.expand(2, 3).sum()
+
+    class Writes(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return gradient.mul_(2)
+
+    def written(x: Tensor) -> Tensor:
+        return function(Writes.apply(x).sum(0, keepdim=True))
+
+    for f in (written, aot_function(written)):
+        result = f(torch.ones(4, 3, requires_grad=True))
+        with pytest.raises(RuntimeError, match="single memory location"):
+            result.backward()
