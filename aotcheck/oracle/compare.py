@@ -283,6 +283,18 @@ def _defined(eager: torch.Tensor, fills: Sequence[torch.Tensor | None]) -> torch
     return found
 
 
+def _with_parts_defined(
+    eager: torch.Tensor, compiled: torch.Tensor, defined: torch.Tensor | None
+) -> torch.Tensor | None:
+    """What is defined of a complex gradient: not which parts are infinite or NaN of an element that is, in both runs.
+
+    That says in which order torch summed, which is soft: ``a + b`` multiplies ``b`` by one, and the parts of an
+    infinite ``b`` become NaN.
+    """
+    finite = eager.isfinite() | compiled.isfinite()
+    return finite if defined is None else defined & finite
+
+
 def values(pair: Pair) -> Iterator[Difference]:
     """Outputs, the whole contents of inputs' storages, and gradients: eager's values, where eager's are defined."""
     compiled_values = _values_by_place(pair.compiled)
@@ -293,6 +305,8 @@ def values(pair: Pair) -> Iterator[Difference]:
         if eager is None or compiled is None or _form(eager) != _form(compiled):
             continue  # each of these has its own oracle
         defined = _defined(eager, [fill.get((role, name)) for fill in fills])
+        if role in (Role.GRADIENT, Role.RESULT) and eager.dtype.is_complex:
+            defined = _with_parts_defined(eager, compiled, defined)
         found = compare_values(
             eager,
             compiled,

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -469,6 +470,29 @@ def test_a_refusal_at_double_backward_is_a_refusal() -> None:
 
     verdict = check(with_steps(LINEAR, TRAINED, AGAIN), Backend("refuses", planted.on_tensors(Once.apply)), CPU)
     assert (verdict.outcome, verdict.refusals) == (Outcome.REFUSED, ("double backward",))
+
+
+@pytest.mark.parametrize(
+    ("parts", "differs"), [(complex(nan, nan), False), (complex(nan, inf), False), (complex(1, 2), True)]
+)
+def test_which_parts_of_a_complex_gradient_are_infinite_is_not_compared(parts: complex, differs: bool) -> None:
+    """It says in which order gradients were summed."""
+    infinite, one = torch.tensor(complex(inf, nan)), torch.ones((), dtype=torch.complex64)
+    assert not bool((infinite + one).real.isnan())
+    assert bool((one + infinite).real.isnan())
+
+    class Gives(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return torch.mul(x, inf)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return torch.full_like(gradient, parts)
+
+    base = program(op("v0", "torch.mul", X, Literal(inf)), dtype="complex64", requires_grad=True)
+    found = check(with_steps(base, ALL), Backend("gives", lambda fn: Gives.apply), CPU).hard
+    assert [str(d.key) for d in found] == ["(values, gradient after backward, infinite or NaN)"] * differs
 
 
 def test_zero_times_infinity_shows_an_undefined_cotangent_taken_for_zeros() -> None:

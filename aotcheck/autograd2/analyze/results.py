@@ -38,7 +38,7 @@ from aotcheck.autograd2.trace.run import Traced
 from aotcheck.autograd2.trace.view import UNSAFE, UNSAFE_SPLITS, StorageState
 
 _UNSEEN = GraphResult()
-_DETACHES = (torch.ops.aten.detach.default, _torch.data_of)
+_DETACHES, _AS_STRIDED = (torch.ops.aten.detach.default, _torch.data_of), torch.ops.aten.as_strided.default
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +297,7 @@ class Results:
         for t in tensors:
             if type(t) is Replica and not (state := self.traced.tracer.table.storage_state(t)).is_input:
                 (chain, first), (_, root) = self._chain(t), self._chain(t, stop_at_detach=True)
-                apart = state_of(root).own_counter or self._is_displaced(first)
+                apart = state_of(root).own_counter or self._is_displaced(first) or _AS_STRIDED in (s.op for s in chain)
                 alone = any(s.op in _DETACHES for s in chain) and not apart
                 detached.setdefault(state, set()).add(root if alone else None)
         return frozenset(state for state, roots in detached.items() if len(roots) == 1 and None not in roots)

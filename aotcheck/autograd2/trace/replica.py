@@ -248,8 +248,8 @@ class Replica(Tensor):
             refuse(Event.CAPTURED, "it is assigned to .data")
         if value.is_inference() is not self.is_inference():
             refuse(Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or the other way")
-        if self.aot.told and not self.aot.is_input:
-            refuse(Event.LEAF, "data is assigned to a leaf made inside")
+        if self.aot.told and (_torch.base_of(self) is not None or not self.aot.is_input):
+            refuse(Event.LEAF, "data is assigned to a leaf made inside, or to one that is a view")
         self.aot.need(bases=self.aot.was_a_view)
         self.aot.born = self.aot.born or place_of(self)
         self.aot.data_assigned, self.aot.own_counter, self.aot.is_reset = True, True, False

@@ -198,3 +198,26 @@ def test_a_write_that_its_backward_cannot_make_raises_there() -> None:
         result = f(torch.ones(4, 3, requires_grad=True))
         with pytest.raises(RuntimeError, match="single memory location"):
             result.backward()
+
+
+def test_a_window_of_a_detached_part_reaches_beyond_it() -> None:
+    def function(x: Tensor) -> Tensor:
+        part = x.clone()[0]
+        window = part.detach().as_strided((2,), (1,))
+        part.zero_()
+        return window
+
+    x = torch.tensor([1.0, 2.0])
+    assert torch.equal(aot_function(function)(x), function(x))
+
+
+def test_data_assigned_to_a_leaf_that_is_a_view_of_what_is_written_then() -> None:
+    def function(x: Tensor, leaf: Tensor) -> Tensor:
+        leaf.data = x
+        view = leaf.t()
+        x.zero_()
+        return view
+
+    x = torch.ones(2, 2)
+    with pytest.raises(UnsupportedError, match="one that is a view"):
+        aot_function(function)(x, x.t().requires_grad_())
