@@ -116,7 +116,7 @@ def foreign_state() -> str:
         return "forward-mode differentiation"
     if _C._is_tracing():
         return "torch.jit.trace"
-    if function_modes() and set(map(type, torch.overrides._get_current_function_mode_stack())) != {DeviceContext}:
+    if function_modes() and {*map(type, torch.overrides._get_current_function_mode_stack())} - {DeviceContext}:
         return "a torch-function mode"
     if saves_by_hooks():
         return "saved-tensor hooks"

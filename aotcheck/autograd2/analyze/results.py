@@ -125,9 +125,7 @@ class Results:
         if given is not None:
             return Given(given)
         if type(t) is not Replica:
-            refuse(
-                Event.CAPTURED if type(t) in (Tensor, torch.nn.Parameter) else Event.WRAPPER, "a result made elsewhere"
-            )
+            refuse(Event.CAPTURED if type(t) in (Tensor, torch.nn.Parameter) else Event.WRAPPER, "a foreign result")
         lost = is_lost(t)
         is_leaf = not lost and _is_new_leaf(t)
         needs = is_leaf or lost or (requires_grad(t) and not t.is_leaf)

@@ -48,6 +48,7 @@ RESHAPES = frozenset(
 UNSAFE_SPLITS = frozenset({aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default})
 """Their results share memory with the operand, though autograd is not told."""
 UNSAFE = UNSAFE_SPLITS | {aten._unsafe_view.default}
+"""Views that count versions apart from what they are views of."""
 
 INVERTIBLE = RESHAPES | {aten.view_as_real.default, aten.view_as_complex.default}
 INVERTIBLE |= {aten.transpose.int, aten.t.default, aten.permute.default, aten._conj.default, aten._neg_view.default}
