@@ -177,7 +177,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if not written:
                 found.append(MetadataMutation(k, reshapes=reshapes))
                 continue
-        if moves and needs and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]):
+        itself = state_of(t).is_reset and not moves  # set_ to where it lay, after which gradients arrive elsewhere
+        if needs and (itself or (moves and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]))):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
         resized = now.resized or traced.tracer.table.is_resized(now) or beyond
         if resized and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):

@@ -215,8 +215,9 @@ class Results:
         beyond = any(x.is_beyond(state.nbytes) for x in (g, *ends))
         if given is not None and not beyond:
             early = _is_early(t, chain)
-            if early and not state.version and any(s.how.index is not None for s in chain):
-                refuse(Event.HISTORY, "one of several views of what was reshaped since")
+            again = needs and chain and state_of(root).born and chain[-1].version != _torch.version_of(t)
+            if not state.version and (again or (early and any(s.how.index is not None for s in chain))):
+                refuse(Event.HISTORY, "a view of what was reshaped since, that autograd makes again or cannot")
             if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
                 refuse(Event.HISTORY, "a view of an argument that was detached and written since")
             return Alias(Given(given), _steps(chain), early=early)

@@ -170,9 +170,6 @@ def _stopping(region: Region, undefined: bool) -> Iterator[None]:
             hook.remove()
 
 
-aten = torch.ops.aten
-
-
 @dataclass(frozen=True, eq=False)
 class SavedLate:
     """An input that is saved as the call leaves it.
@@ -265,5 +262,5 @@ def _freed(traced: Traced, k: int) -> SavedLate | None:
         view.value, view.version = None, -1
     whole = state.views[g]
     whole.value, whole.version = _stands_for(whole), state.version
-    lost.value = traced.tracer.graph.view(aten.view.default, whole.value, [-1])
+    lost.value = traced.tracer.graph.view(torch.ops.aten.view.default, whole.value, [-1])
     return SavedLate(whole.value, k, freed=True)

@@ -131,7 +131,7 @@ def test_one_of_several_views_whose_version_counts_a_reshape() -> None:
         first.detach().t_()
         return first
 
-    with pytest.raises(UnsupportedError, match="reshaped since"):
+    with pytest.raises(UnsupportedError, match="what was reshaped since"):
         aot_function(function)(torch.ones(2, 2, requires_grad=True).clone())
 
 
@@ -221,3 +221,37 @@ def test_data_assigned_to_a_leaf_that_is_a_view_of_what_is_written_then() -> Non
     x = torch.ones(2, 2)
     with pytest.raises(UnsupportedError, match="one that is a view"):
         aot_function(function)(x, x.t().requires_grad_())
+
+
+def test_a_view_of_a_leaf_that_is_reshaped_to_itself() -> None:
+    """Autograd makes the view again by ``as_strided``, since the version of the leaf counts the reshape."""
+
+    def function(x: Tensor) -> Tensor:
+        view = x.t()
+        with torch.no_grad():
+            x.t_()
+        return view
+
+    with pytest.raises(UnsupportedError, match="what was reshaped since"):
+        aot_function(function)(torch.ones((), requires_grad=True))
+
+
+def test_a_leaf_that_is_set_to_itself() -> None:
+    def function(x: Tensor) -> Any:
+        parts = torch.unsafe_chunk(x, 1)
+        with torch.no_grad():
+            x.set_(x)  # type: ignore[call-overload]  # torch types storages alone
+        return parts
+
+    with pytest.raises(UnsupportedError, match="storage of a tensor with a history"):
+        aot_function(function)(torch.ones(1, requires_grad=True))
+
+
+def test_sizes_that_a_scatter_does_not_take_in_a_later_call() -> None:
+    def function(x: Tensor) -> None:
+        torch.select_scatter(x, torch.ones(3), 1, 0)
+
+    compiled = aot_function(function, dynamic=True)
+    compiled(torch.ones(3, 1))
+    with pytest.raises(RuntimeError, match="expected src to have a size"):
+        compiled(torch.ones(2, 1))
