@@ -206,11 +206,17 @@ def alone(result: Tensor) -> Callable[[Any], None]:
     return run
 
 
+def _called(hook: Callable[[Tensor], Any], gradient: Tensor | None) -> Any:
+    """What a hook gives; without a gradient it is not called."""
+    return None if gradient is None else hook(gradient)
+
+
 class _Hooks(collections.OrderedDict[int, Any]):
-    """Hooks of a result that has a node of its own in eager: without a gradient they are not called."""
+    """Hooks of a tensor that eager's backward may not come to."""
 
     def __setitem__(self, number: int, hook: Callable[[Tensor], Any]) -> None:
-        super().__setitem__(number, lambda gradient: None if gradient is None else hook(gradient))
+        known = type(hook) is functools.partial and hook.func is _called
+        super().__setitem__(number, hook if known else functools.partial(_called, hook))
 
 
 class _Attached(torch.autograd.Function):
@@ -262,6 +268,9 @@ class _Attached(torch.autograd.Function):
             written = str(error).startswith("A view was created in no_grad")
             raise (RuntimeError(_WRITTEN) if written else error) from None
         found = runner.run(ready, saved, tangents, ctx.sizes)
+        for (node, _), gradient in () if whole else zip(ctx.next_functions[ctx.dirty :], found, strict=False):
+            if gradient is None and (hooks := getattr(getattr(node, "variable", None), "_backward_hooks", None)):
+                hooks.update(_Hooks(hooks))  # of a leaf to which eager's backward does not come
         if not _torch.keeps_graph():
             _free(ctx, runner, None if whole and left is None else reached)
         return (*(None,) * (5 + ctx.dirty), *found)

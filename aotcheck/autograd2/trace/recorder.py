@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import getitem
@@ -19,7 +18,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse, user_line
 from aotcheck.autograd2.trace.generators import Draws
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, as_eager, view_in_numbers, without_meta_kernel
+from aotcheck.autograd2.trace.layouts import SIZED, as_eager, view_in_numbers, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, replicas_in, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -27,8 +26,7 @@ from aotcheck.autograd2.trace.view import UNSAFE, UNSAFE_SPLITS, View, part_of
 
 aten = torch.ops.aten
 _PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
-_AS_STRIDED = aten.as_strided.default
-_DETACH, _VIEW_DTYPE = aten.detach.default, aten.view.dtype
+_AS_STRIDED, _DETACH, _VIEW_DTYPE = aten.as_strided.default, aten.detach.default, aten.view.dtype
 _ZEROS = aten._efficientzerotensor.default
 _ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
 """Views whose kernels do not look whether the storage has the memory; those of all others do."""
@@ -121,9 +119,6 @@ class Recorder:
                 out = func(*args, **kwargs)
         else:
             out = self.measured(func, info, args, here)
-        if func in SUMMED and out.dim() == 0 and 0 not in args[0].shape:
-            count = math.prod(torch.broadcast_shapes(*[a.shape for a in args if isinstance(a, Tensor)]))
-            out = _lying(_lying(None, out.dtype, (count,), (1,)), out.dtype, (), ())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
         if func is torch.ops.inductor.resize_storage_bytes_.default:

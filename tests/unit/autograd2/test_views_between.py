@@ -255,3 +255,29 @@ def test_sizes_that_a_scatter_does_not_take_in_a_later_call() -> None:
     compiled(torch.ones(3, 1))
     with pytest.raises(RuntimeError, match="expected src to have a size"):
         compiled(torch.ones(2, 1))
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_hook_of_a_parameter_to_which_a_backward_does_not_come(times: int) -> None:
+    """As of the second head of a model whose first head alone is trained; hooks clip gradients."""
+
+    def heads(x: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        trunk = x.sin()
+        return trunk * first, trunk * second
+
+    found = []
+    for f in (heads, aot_function(heads)):
+        first, second = (torch.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+        calls: list[Tensor] = []
+        for _ in range(2):
+            second.register_hook(lambda gradient, calls=calls: calls.append(gradient.clamp(-0.5, 0.5)) or calls[-1])
+        for _ in range(times):
+            f(torch.tensor([0.5, 1.0]), first, second)[0].sum().backward()
+        before = len(calls), second.grad
+        results = f(torch.tensor([0.5, 1.0]), first, second)
+        (results[0] + results[1]).sum().backward()
+        found.append((before, len(calls), first.grad, second.grad))
+    (eager, ours) = found
+    assert eager[:2] == ours[:2] == ((0, None), 2)
+    assert torch.equal(eager[2], ours[2])
+    assert torch.equal(eager[3], ours[3])
