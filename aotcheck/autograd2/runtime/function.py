@@ -215,7 +215,7 @@ class _Hooks(collections.OrderedDict[int, Any]):
     """Hooks of a tensor that eager's backward may not come to."""
 
     def __setitem__(self, number: int, hook: Callable[[Tensor], Any]) -> None:
-        known = type(hook) is functools.partial and hook.func is _called
+        known = getattr(hook, "func", None) is _called
         super().__setitem__(number, hook if known else functools.partial(_called, hook))
 
 

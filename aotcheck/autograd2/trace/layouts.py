@@ -41,6 +41,8 @@ _IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", "_fft_c2c", "_fft_c
 UNSURE = SIZED | _IN_ROWS | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE)}
 UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar, aten.floor_divide.default}
 UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats, aten._standard_gamma.default}
+SUMMED = {getattr(aten, x).default for x in ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")}
+"""Losses whose sum or mean lies in the memory of their summands."""
 _MOST_BYTES, _MOST_ODD = 1 << 30, 1 << 16
 _UNASKED = ("device", "generator")
 _known: dict[Any, Any] = {}

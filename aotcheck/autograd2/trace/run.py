@@ -346,7 +346,7 @@ def trace(
                 if _torch.global_state() != tracer.ambient:
                     refuse(Event.GLOBAL)
         except Exception as error:
-            if any(frame.f_code is _SWAP for frame, _ in traceback.walk_tb(error.__traceback__)):
+            if any(f.f_code is torch.utils.swap_tensors.__code__ for f, _ in traceback.walk_tb(error.__traceback__)):
                 refuse(Event.SWAP)  # torch raises as the trace has weak references to its replicas
             if tracer.needs == needs and isinstance(error, _torch.GuardOnDataDependentSymNode):
                 refuse(Event.DATA, "a branch on a size that data decide")
@@ -361,9 +361,6 @@ def trace(
             refuse(Event.CALLERS, "an argument is computed from another")
         raise UserError(needs.also(bases=True))
     return Traced(tracer, bound, inputs, result, found, None if after is grad else after, modes)
-
-
-_SWAP = torch.utils.swap_tensors.__code__
 
 
 @contextlib.contextmanager

@@ -102,8 +102,7 @@ class StorageTable:
     def apart(self, state: StorageState) -> bool:
         """Whether no two roots share memory, so that each is written by itself."""
         if state.apart is None:
-            lies = (root.geometry for root in state.roots)
-            spans = [(g.offset * g.dtype.itemsize, g.end * g.dtype.itemsize) for g in lies]
+            spans = [(g.offset * g.dtype.itemsize, g.end * g.dtype.itemsize) for g in (r.geometry for r in state.roots)]
             static = all(map(is_static, spans))
             state.apart = static and all(x[1] <= y[0] for x, y in itertools.pairwise(sorted(spans)))
         return state.apart

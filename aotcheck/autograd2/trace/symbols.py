@@ -81,9 +81,8 @@ class Symbols:
         expected: Any = 1
         for d in sorted(range(t.dim()), key=lambda d: (t.stride(d), t.size(d), -d)):
             if t.size(d) == 1:
-                as_rows = t.stride(d) == _torch.hint_of(expected)
-                stride[d] = expected if as_rows else t.stride(d)
-                self.checks.append(f"(t{position}.stride({d}) == {text(term(expected))}) is {as_rows}")
+                stride[d] = expected if t.stride(d) == _torch.hint_of(expected) else t.stride(d)
+                self.checks.append(f"(t{position}.stride({d}) == {text(term(expected))}) is {stride[d] is expected}")
                 continue
             stride[d] = self._number(Read(Of.STRIDE, position, d), t.stride(d), [expected])
             expected = stride[d] * shape[d] if t.stride(d) else expected

@@ -247,16 +247,6 @@ def test_a_leaf_that_is_set_to_itself() -> None:
         aot_function(function)(torch.ones(1, requires_grad=True))
 
 
-def test_sizes_that_a_scatter_does_not_take_in_a_later_call() -> None:
-    def function(x: Tensor) -> None:
-        torch.select_scatter(x, torch.ones(3), 1, 0)
-
-    compiled = aot_function(function, dynamic=True)
-    compiled(torch.ones(3, 1))
-    with pytest.raises(RuntimeError, match="expected src to have a size"):
-        compiled(torch.ones(2, 1))
-
-
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_hook_of_a_parameter_to_which_a_backward_does_not_come(times: int) -> None:
     """As of the second head of a model whose first head alone is trained; hooks clip gradients."""
