@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -15,12 +16,13 @@ from torch import Tensor
 from aotcheck._torch2.dispatch import hide_from_dynamo, meta_kernels
 
 __all__ = [
-    "AccumulateGrad", "freed_error", "is_custom", "keeps_graph", "kept_by", "set_grad", "set_hooks", "skipped",
-    "takes", "tells_of_lost_values", "unpack", "wants", "wants_all",
+    "AccumulateGrad", "freed_error", "hooks_of", "is_custom", "keeps_graph", "kept_by", "set_grad", "set_hooks",
+    "skipped", "takes", "tells_of_lost_values", "unpack", "wants", "wants_all",
 ]  # fmt: skip
 
 _C = torch._C
 _GRADIENT = torch.empty(0)
+hooks_of: Callable[[Tensor], Any] = operator.attrgetter("_backward_hooks")  # what register_hook added to, or None
 set_grad: Callable[[bool], None] = vars(_C)["_set_grad_enabled"]
 """``torch.set_grad_enabled``, which makes an object each time."""
 

@@ -269,7 +269,7 @@ class _Attached(torch.autograd.Function):
             raise (RuntimeError(_WRITTEN) if written else error) from None
         found = runner.run(ready, saved, tangents, ctx.sizes)
         for (node, _), gradient in () if whole else zip(ctx.next_functions[ctx.dirty :], found, strict=False):
-            if gradient is None and (hooks := getattr(getattr(node, "variable", None), "_backward_hooks", None)):
+            if gradient is None and _torch.accumulates(node) and (hooks := _torch.hooks_of(node.variable)):
                 hooks.update(_Hooks(hooks))  # of a leaf to which eager's backward does not come
         if not _torch.keeps_graph():
             _free(ctx, runner, None if whole and left is None else reached)
