@@ -45,7 +45,7 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
         has = lies
     else:
         functional = tracer.measured(info.functional, info_of(info.functional), args, kwargs)
-        if functional.shape != target.shape:
+        if functional.shape != target.shape or (target.is_complex() and functional.is_floating_point()):
             raise RuntimeError(f"output with shape {target.shape} doesn't match the broadcast shape {functional.shape}")
         has, lies = geometry_of(functional), geometry_of(target)
     if info.random:

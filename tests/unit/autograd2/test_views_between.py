@@ -271,3 +271,11 @@ def test_a_hook_of_a_parameter_to_which_a_backward_does_not_come(times: int) -> 
     assert eager[:2] == ours[:2] == ((0, None), 2)
     assert torch.equal(eager[2], ours[2])
     assert torch.equal(eager[3], ours[3])
+
+
+def test_the_absolute_value_of_complex_numbers_in_place_is_an_error() -> None:
+    for f in (Tensor.abs_, aot_function(lambda x: x.abs_())):
+        with pytest.raises(RuntimeError, match="not supported for complex"):
+            f(torch.ones(2, dtype=torch.complex64))
+    x = torch.ones(2, dtype=torch.complex64)
+    assert torch.equal(aot_function(lambda x: x.logical_not_())(x.clone()), x.logical_not_())
