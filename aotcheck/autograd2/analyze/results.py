@@ -217,7 +217,7 @@ class Results:
             early = _is_early(t, chain)
             again = needs and chain and state_of(root).born and chain[-1].version != _torch.version_of(t)
             if not state.version and (again or (early and any(s.how.index is not None for s in chain))):
-                refuse(Event.HISTORY, "a view of what was reshaped since, that autograd makes again or cannot")
+                refuse(Event.HISTORY, "a view of what was reshaped since: its version counts that")
             if early and not needs and self.traced.inputs[given].input.meta.requires_grad:
                 refuse(Event.HISTORY, "a view of an argument that was detached and written since")
             return Alias(Given(given), _steps(chain), early=early)
