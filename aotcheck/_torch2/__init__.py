@@ -76,6 +76,9 @@ def autocast_off() -> contextlib.AbstractContextManager[Any]:
     return stack
 
 
+BelowAutograd: Callable[[], object] = vars(_C)["_AutoDispatchBelowAutograd"]
+"""While such an object lives, ops go past autograd to their kernels."""
+
 as_before_dispatch: Callable[[], contextlib.AbstractContextManager[Any]] = vars(_C)["_RestorePythonTLSSnapshot"]
 """Inside a dispatch mode's handler, ops are dispatched from the top again, autograd included."""
 

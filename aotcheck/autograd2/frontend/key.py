@@ -66,19 +66,13 @@ def _hashable(x: Any) -> Any:
 
 def _ambient() -> tuple[Any, ...]:
     """Modes that what is computed hangs on."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        _torch.casts(),
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        str(torch.get_default_device()),
-    )
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.are_deterministic_algorithms_enabled()
+    return *modes, _torch.casts(), torch.get_default_dtype(), str(torch.get_default_device())
 
 
 def words_of(bound: Bound, gradients: bool) -> list[str]:
     """The key of a call in words, a line each. Sizes are those of the call."""
-    grad, inference, cast, dtype, deterministic, device = _ambient()
+    grad, inference, deterministic, cast, dtype, device = _ambient()
     modes = [f"grad mode {'on' if grad else 'off'}", *(["inference mode"] if inference else [])]
     modes += [f"autocast to {kind} on {d}" for d, kind in cast]
     modes += ["deterministic algorithms"] if deterministic else []

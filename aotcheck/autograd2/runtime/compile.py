@@ -34,7 +34,12 @@ from aotcheck.autograd2.ir.graph import (
 )
 from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.partition import BackwardGraph, ForwardGraph, Partition, PartitionFunction
+from aotcheck.autograd2.trace.info import info_of
 
+aten = torch.ops.aten
+_NEW = {aten.mm, aten.bmm, aten.addmm, aten.add, aten.sub, aten.mul, aten.div, aten.neg, aten.relu, aten.tanh}
+_NEW |= {aten.sigmoid, aten.gelu, aten.silu, aten.exp}
+"""Ops that give new tensors."""
 _ARITHMETIC = ("_operator", "math", "torch")
 
 
@@ -82,7 +87,9 @@ _count = itertools.count()
 class _Code:
     """Writes the source; ``names`` are what it names beside its own values."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        aliasing = [n for n in nodes if isinstance(n.op, _torch.OpOverload) and info_of(n.op).may_alias]
+        self.shared = {x for n in aliasing for x in n.inputs}
         self.names: dict[str, Any] = {"math": math, "torch": torch}
         self.lines: list[str] = []
         self.values: dict[Node, str] = {}
@@ -109,6 +116,16 @@ class _Code:
             self.lines.append(f"{self.terms[a]} = {text(a)}")
         return self.terms[a]
 
+    def in_place(self, node: Node, dying: Sequence[Node]) -> Any:
+        """The op of a node, or its form that writes the first operand, if that is not read any more and lies so."""
+        first, *others = node.inputs or [node]
+        new = getattr(node.op, "overloadpacket", None) in _NEW and getattr(first.op, "overloadpacket", None) in _NEW
+        if not new or first not in dying or first in self.shared or first in others or node.args[0] is not first:
+            return node.op
+        alike = first.geometry is not None and (first.geometry, first.device) == (node.geometry, node.device)
+        packet = getattr(aten, f"{_torch.op_name(node.op)}_", None) if alike else None
+        return getattr(packet, _torch.overload_name(node.op), node.op)
+
     def node(self, node: Node, dying: list[Node]) -> None:
         """The line of a node, after which values are let go of: the first by giving its name to the node."""
         name, *more = [self.values[n] for n in dying] or [f"n{len(self.values)}"]
@@ -118,7 +135,8 @@ class _Code:
             self.lines.append(f"{name} = {self.argument(node.args[0])}[{node.args[1]}]")
         else:
             looked = config().debug and isinstance(node.op, _torch.OpOverload) and node.op.namespace != "aten"
-            called = held_to_schema(node.op) if looked else quick_op(node.op, node.args, node.kwargs, _example)
+            op = self.in_place(node, dying)
+            called = held_to_schema(op) if looked else quick_op(op, node.args, node.kwargs, _example)
             op = self.ops.get(called) or self.ops.setdefault(called, self.bind("op", called))
             given = [*map(self.argument, node.args), *(f"{k}={self.argument(a)}" for k, a in node.kwargs.items())]
             self.lines.append(f"{name} = {op}({', '.join(given)})")
@@ -136,7 +154,7 @@ def function_of(
 
     Each value is let go of after its last use.
     """
-    code = _Code()
+    code = _Code(nodes)
     taken = [n if isinstance(n, str) else code.values.setdefault(n, f"a{k}") for k, n in enumerate(inputs)]
     sizes: dict[Node, list[str]] = {}
     for symbol, (of, dim) in defined.items():
@@ -154,6 +172,9 @@ def function_of(
             code.lines.append(f"del {code.values[node]}")
     given = ["None" if n is None else code.values[n] for n in outputs]
     lines = [*code.lines, f"return ({''.join(f'{x}, ' for x in [*given, *defined])})"]
+    if len(nodes) > 2:  # autograd looks at each op otherwise, though it records none
+        code.names["below"] = _torch.BelowAutograd
+        lines = ["guard = below()", "try:", *(f"    {line}" for line in lines), "finally: del guard"]
     source = "\n    ".join([f"def graph({', '.join(taken)}):", *lines]) + "\n"
     exec(compile(source, f"<aotcheck graph {next(_count)}>", "exec"), code.names)
     function: Callable[..., Any] = code.names["graph"]

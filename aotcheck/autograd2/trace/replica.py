@@ -62,19 +62,12 @@ class Needs:
 
 
 class Trace(Protocol):
-    """What replicas ask of the trace that they belong to."""
+    """What replicas ask of the trace that they belong to, a ``Recorder``."""
 
     inside: bool
-    """Whether a kernel runs now."""
-
     needs: Needs
-    """What it was found to need."""
-
     asks: bool
-    """Whether the function asked for attributes that are not torch's."""
-
     alive: list[weakref.ref[Any]]
-    """All replicas of the trace."""
 
     def of_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an op gives where no input decides that."""

@@ -29,20 +29,8 @@ from aotcheck.autograd2.trace.gate import Event, refuse
 
 aten = torch.ops.aten
 
-RESHAPES = frozenset(
-    {
-        aten.view.default,
-        aten._unsafe_view.default,
-        aten.reshape.default,
-        aten._reshape_alias.default,
-        aten.unsqueeze.default,
-        aten.squeeze.default,
-        aten.squeeze.dim,
-        aten.squeeze.dims,
-        aten.alias.default,
-        aten.detach.default,
-    }
-)
+_WHOLE = ("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach")
+RESHAPES = frozenset({*(getattr(aten, name).default for name in _WHOLE), aten.squeeze.dim, aten.squeeze.dims})
 """Views that have all the elements of what they are views of, in the same order."""
 
 UNSAFE_SPLITS = frozenset({aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotcheck._torch2.dispatch import TENSOR, quick_op
@@ -14,6 +16,7 @@ from aotcheck.autograd2.config import patch_config
 from aotcheck.autograd2.ir.graph import Graph
 from aotcheck.autograd2.ir.meta import geometry_of
 from aotcheck.autograd2.runtime.compile import function_of
+from tests.unit.autograd2.agrees import agrees
 
 aten = torch.ops.aten
 
@@ -51,7 +54,7 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self.made.append(weakref.ref(out))
-        self.most = max(self.most, sum(r() is not None for r in self.made))
+        self.most = max(self.most, len({id(t) for r in self.made if (t := r()) is not None}))
         return out
 
 
@@ -66,3 +69,93 @@ def test_values_are_let_go_of_after_their_last_use() -> None:
     assert nothing is None
     assert torch.equal(result, 6 * x)
     assert watch.most == 2
+
+
+class _Ops(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.called.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _recorded(*steps: tuple[Any, ...]) -> tuple[list[str], Tensor, Tensor]:
+    """The ops that a graph runs, each step an op and what follows its operand; its input and its result."""
+    x, graph = torch.arange(-3.0, 3.0).view(2, 3), Graph()
+    node = first = graph.placeholder(geometry_of(x), x.device)
+    lies = x.to(torch.device("meta"))
+    for op, *rest in steps:
+        node, lies = graph.like(node, op, node, *rest), op(lies, *rest)
+        node.geometry = geometry_of(lies)
+    function = function_of([first], graph.nodes, [node], {})
+    ops = _Ops()
+    with ops:
+        (found,) = function(x)
+    return ops.called, x, found
+
+
+def test_an_op_writes_its_operand_where_nothing_reads_it_any_more() -> None:
+    ops, x, found = _recorded((aten.mul.Tensor, 2), (aten.relu.default,), (aten.add.Tensor, 1))
+    assert ops == ["aten.mul.Tensor", "aten.relu_.default", "aten.add_.Tensor"]
+    assert x.tolist() == [[-3, -2, -1], [0, 1, 2]]
+    assert found.tolist() == (x.mul(2).relu() + 1).tolist()
+
+
+@pytest.mark.parametrize("second", [(aten.lt.Scalar, 1), (aten.t.default,), (aten._to_copy.default,)])
+def test_an_op_does_not_write_what_other_ops_gave(second: Any) -> None:
+    ops, _, _ = _recorded((aten.mul.Tensor, 2), second, (aten.add.Tensor, 1))
+    assert ops[-1] == "aten.add.Tensor"
+
+
+def _kept(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    return y, y.relu()
+
+
+def _viewed(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    part = y[1:]
+    z = y.sigmoid()
+    return part * z[1:], z
+
+
+def _twice(x: Tensor) -> Tensor:
+    y = x.exp()
+    return (y * y).tanh() + 1
+
+
+def _broadcast(x: Tensor) -> Tensor:
+    y = x.sum(0, keepdim=True) * 2
+    return y + x.exp()
+
+
+def _promoted(x: Tensor) -> Tensor:
+    return ((x > 0) + (x < 1)).add(1).mul(0.5).neg()
+
+
+def _complex(x: Tensor) -> Tensor:
+    y = torch.view_as_complex(x.reshape(-1, 2) * 3)
+    return torch.view_as_real((y.conj() * 2j + 1).neg()).sub(1)
+
+
+def _scaled(x: Tensor) -> Tensor:
+    y = x @ x.t() + x.sum()
+    return torch.addmm(y.mul(2), x, x.t(), beta=0.5).div(y.exp().add(1), rounding_mode="floor")
+
+
+@pytest.mark.parametrize("function", [_kept, _viewed, _twice, _broadcast, _promoted, _complex, _scaled])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_values_that_are_written_in_their_place_are_eagers(function: Any, requires_grad: bool) -> None:
+    agrees(function, lambda: (torch.linspace(-1, 1, 16).view(4, 4).requires_grad_(requires_grad),))
+
+
+def test_autograd_records_while_the_error_of_a_graph_is_handled() -> None:
+    compiled = aot_function(lambda x, i: torch.embedding(x * 2, i).relu() + 1)
+    x = torch.ones(3, 2, requires_grad=True)
+    compiled(x, torch.tensor([0, 2]))
+    with pytest.raises(IndexError) as raised:
+        compiled(x, torch.tensor([0, 7]))
+    assert (x * 2).requires_grad
+    assert raised.value.__traceback__ is not None
