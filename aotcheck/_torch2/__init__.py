@@ -286,6 +286,11 @@ def accumulator_of(t: Tensor) -> Any:
     return None if node is None else node.next_functions[0][0]
 
 
+def nodes_after(node: Any) -> list[Any]:
+    """The nodes to which the backward goes from ``node``."""
+    return [n for n, _ in node.next_functions if n is not None]
+
+
 def accumulates(node: Any) -> bool:
     """Whether the node of autograd puts gradients into a leaf."""
     return type(node) is AccumulateGrad

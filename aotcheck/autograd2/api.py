@@ -293,13 +293,8 @@ def aot_module_simplified(
     Raises:
         UnsupportedError: ``mod`` does what is refused, or has a fake parameter.
     """
-    given = mod, fw_compiler, bw_compiler, partition_fn, decompositions
-    made = aot_function(
-        *given,
-        keep_inference_input_mutations=keep_inference_input_mutations,
-        inference_compiler=inference_compiler,
-        dynamic=options.get("dynamic"),
-    )
+    compilers, keeps = (fw_compiler, bw_compiler, partition_fn, decompositions), keep_inference_input_mutations
+    made = aot_function(mod, *compilers, 0, keeps, inference_compiler, dynamic=options.get("dynamic"))
     compiled: Compiled = vars(made)["aotcheck"]
     if isinstance(mod, nn.Module):
         for name, t in (*mod.named_parameters(), *mod.named_buffers()):

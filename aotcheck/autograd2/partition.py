@@ -6,6 +6,7 @@ A partition function of the user's is given the joint graph as one module, and d
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -229,7 +230,8 @@ def default_partition(
     tangents = [n for n in nodes if n.op == "placeholder" and n.name.startswith("tangents")]
     primals = [n for n in nodes if n.op == "placeholder" and n not in tangents]
     drawn = [n for n in nodes if torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())]
-    forward, backward = _ancestors([*drawn, *wanted, *primals]), _ancestors(gradients)
+    asked = [*drawn, *wanted, *primals], gradients
+    forward, backward = (ancestors(x, inputs=operator.attrgetter("all_input_nodes")) for x in asked)
     forward |= {n for n in nodes if n.target is getitem and n.args[0] in forward}
     read = {a for n in backward - forward for a in n.all_input_nodes} | set(gradients)
     saved = [n for n in nodes if n in forward and n in read and n.op != "get_attr"]
@@ -241,17 +243,6 @@ def default_partition(
 def _outputs(module: fx.GraphModule) -> list[Any]:
     (output,) = module.graph.find_nodes(op="output")
     return list(output.args[0])
-
-
-def _ancestors(roots: Sequence[Any]) -> set[fx.Node]:
-    seen: set[fx.Node] = set()
-    todo = [n for n in roots if n is not None]
-    while todo:
-        node = todo.pop()
-        if node not in seen:
-            seen.add(node)
-            todo.extend(node.all_input_nodes)
-    return seen
 
 
 def _extract(

@@ -309,7 +309,8 @@ class _Seen:
         """
         unseen = frozenset(n for n, node in enumerate(held) if not node.saved)
         new = None if any(map(_torch.is_custom, region.nodes)) else unseen
-        found: dict[Given | Made, frozenset[int] | None] = {self.left[n]: new for n in known if n in self.left}
+        left = [m for n in known for m in (n, n.memory) if m in self.left]
+        found: dict[Given | Made, frozenset[int] | None] = {self.left[m]: new for m in left}
         memory = {n.memory for n in known} | set(known)
         for n, node in enumerate(held):
             for t in node.saved:

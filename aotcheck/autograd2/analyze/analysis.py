@@ -239,14 +239,9 @@ def analyze(traced: Traced) -> Analysis:
     moved = metadata_mutations(traced, results)
     results.finish()
     shared.looked = Bound().container  # ``apart`` is a cycle, and would keep what the call brought
-    signature = Signature(
-        tuple(i.input for i in traced.inputs),
-        tuple(results.made),
-        output,
-        Effects(written, moved, tuple(assigned), gradients, traced.grad_mode),
-        tuple(r.look for r in results.of_graph),
-        tuple(shared.built),
-    )
+    effects = Effects(written, moved, tuple(assigned), gradients, traced.grad_mode)
+    inputs, looks = tuple(i.input for i in traced.inputs), tuple(r.look for r in results.of_graph)
+    signature = Signature(inputs, tuple(results.made), output, effects, looks, tuple(shared.built))
     return Analysis(signature, tuple(results.of_graph), tuple(results.tensors))
 
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import keyword
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,16 +132,23 @@ def nodes_in(arguments: Iterable[Any]) -> Iterator[Node]:
             yield from nodes_in(a)
 
 
-def ancestors(roots: Iterable[Node | None], stop: frozenset[Node] | set[Node] = frozenset()) -> set[Node]:
-    """All that ``roots`` are computed from, themselves included; what comes before a node of ``stop`` is left out."""
-    seen: set[Node] = set()
+def ancestors(
+    roots: Iterable[Any],
+    stop: frozenset[Any] | set[Any] = frozenset(),
+    inputs: Callable[[Any], Iterable[Any]] = operator.attrgetter("inputs"),
+) -> set[Any]:
+    """All that ``roots`` are computed from, themselves included; what comes before a node of ``stop`` is left out.
+
+    Of other graphs than ours, as those of FX and autograd, ``inputs`` tells what a node is computed from.
+    """
+    seen: set[Any] = set()
     todo = [r for r in roots if r is not None]
     while todo:
         node = todo.pop()
         if node not in seen:
             seen.add(node)
             if node not in stop:
-                todo.extend(node.inputs)
+                todo.extend(inputs(node))
     return seen
 
 

@@ -10,6 +10,7 @@ it looks values up by storage and geometry (see trace/view.py), as autograd unpa
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -76,12 +77,8 @@ def trace_all(traced: Traced, region: Region) -> tuple[Backward, ...]:
     whole = trace_backward(traced, region, Request(defined))
     if whole.error is None:
         return (whole,)
-    requests = [
-        Request(tuple(j == k for j in range(len(defined))), tuple(j == n for j in range(len(region.ends))))
-        for k in range(len(defined))
-        for n in range(len(region.ends))
-    ]
-    return (whole, *[trace_backward(traced, region, r) for r in requests])
+    begins, asked = ([tuple(j == k for j in range(n)) for k in range(n)] for n in (len(defined), len(region.ends)))
+    return (whole, *[trace_backward(traced, region, Request(*r)) for r in itertools.product(begins, asked)])
 
 
 def trace_backward(traced: Traced, region: Region, request: Request) -> Backward:

@@ -26,6 +26,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.analysis import Analysis, has_new_history
 from aotcheck.autograd2.analyze.results import is_lost, requires_grad
+from aotcheck.autograd2.ir.graph import ancestors
 from aotcheck.autograd2.ir.meta import Geometry, is_leaf, row_major
 from aotcheck.autograd2.ir.signature import Alias, End, Fresh, Given, Inner, Made, MadeLeaf, Mutated, Mutation, Written
 from aotcheck.autograd2.ir.size import term
@@ -326,17 +327,10 @@ def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping
 
 
 def _beyond(ends: Sequence[Edge | Tensor], own: frozenset[Any]) -> tuple[Any, ...]:
-    known, found, leads = set(ends), dict[Any, None](), False
-    todo = [end[0] for end in ends if isinstance(end, tuple)] if len(ends) > 1 else []
-    while todo:
-        node = todo.pop()
-        if _torch.accumulates(node):
-            leads |= node.variable in known
-        elif node not in found:
-            found[node] = None
-            leads |= any(e in known for e in _edges(node))
-            todo += [n for n, _ in _edges(node)]
-    return tuple(n for n in found if n not in own) if leads else ()
+    known, starts = set(ends), [end[0] for end in ends if isinstance(end, tuple)] if len(ends) > 1 else []
+    found = ancestors(starts, inputs=_torch.nodes_after)
+    leads = any(n.variable in known if _torch.accumulates(n) else not known.isdisjoint(_edges(n)) for n in found)
+    return tuple(n for n in found - own if not _torch.accumulates(n)) if leads else ()
 
 
 def edge_of(end: Edge | Tensor) -> Any:

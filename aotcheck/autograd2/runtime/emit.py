@@ -362,10 +362,8 @@ class _Order:
         self.storages()
         for x in self.saved_late:
             self.write_all(x.input)
-        kept = [
-            f"a{x.input}" if x.flat is None else f"flat_of(a{x.input}, {self.s.bind('dtype', x.flat)})"
-            for x in self.saved_late
-        ]
+        given = [(f"a{x.input}", x.flat) for x in self.saved_late]
+        kept = [name if d is None else f"flat_of({name}, {self.s.bind('dtype', d)})" for name, d in given]
         self.s.add(f"saved += ({', '.join(kept)}, )")
 
     def _stand_in(self, g: Geometry, device: torch.device) -> str:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major, same_strides
 from aotcheck.autograd2.ir.size import SYMBOLIC, dense_strides, term
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Replica, replicas_in, state_of
@@ -105,12 +105,33 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     return made[0] if issubclass(kind, Tensor) else kind(made) if kind in (list, tuple) else tuple(made)
 
 
-def view_in_numbers(t: Tensor, shape: Sequence[Any]) -> None:
-    """Raise as ``view`` does of numbers: torch's meta kernel for symbols looks past dimensions of size 1."""
-    g, wanted = _in_numbers(t), _in_numbers(list(shape))
-    if None not in (*g.shape, *g.stride, *wanted):  # as where data decide one
-        with _torch.without_modes():
-            torch.empty_strided(g.shape, g.stride, device=_torch.META).view(wanted)
+def view_as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Any:
+    """``out``, which torch's rules for symbols gave; as they look past dimensions of one element, the op is asked too.
+
+    Raises:
+        RuntimeError: the op raises this of the numbers in this call.
+        UnsupportedError: its results lie otherwise then.
+    """
+    t, rest = args[0], [*args[1:], *kwargs.values()]
+    numbers = _torch.pytree.tree_leaves([*t.shape, *t.stride(), t.storage_offset(), *rest])
+    if any(type(n) in SYMBOLIC and _torch.hint_of(n) is None for n in numbers):  # as where data decide one
+        return out
+    g, given = _here(t), _in_numbers(rest)
+    with _torch.without_modes(), torch.no_grad():
+        room = torch.empty(g.end, dtype=g.dtype, device=_torch.META).as_strided(g.shape, g.stride, g.offset)
+        lies = func(room, *given[: len(args) - 1], **dict(zip(kwargs, given[len(args) - 1 :], strict=True)))
+    if func is aten.expand.default and not torch.is_inference_mode_enabled():
+        stride = _of_one_element(lies.shape, lies.stride(), out.stride())
+        return _torch.lying_on(_torch.storage_of(out), out.dtype, out.shape, stride, out.storage_offset())
+    pairs = zip(out, lies, strict=True) if isinstance(out, (list, tuple)) else [(out, lies)]
+    if not all(_here(o).offset == x.storage_offset() and same_strides(_here(o), geometry_of(x)) for o, x in pairs):
+        refuse(Event.LAYOUT, f"{func} of dimensions of one element or none, with symbolic sizes")
+    return out
+
+
+def _of_one_element(shape: Sequence[int], real: Sequence[int], stride: Sequence[Any]) -> list[Any]:
+    """Strides, of dimensions of one element those that eager gave where they are 0 or 1, whatever the sizes are."""
+    return [r if n == 1 and r < 2 else s for n, r, s in zip(shape, real, stride, strict=True)]
 
 
 def eagerly(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[[int], Tensor]) -> Any:
@@ -138,13 +159,17 @@ def _filled(a: Any, values: Callable[[int], Tensor]) -> Any:
 
 def _in_numbers(a: Any) -> Any:
     """The geometry of a tensor in this call, or a number or list of numbers as they are in it."""
-    if type(a) is Replica:
-        g = geometry_of(a)
-        shape, stride = (tuple(map(_torch.hint_of, x)) for x in (a.shape, a.stride()))
-        return g._replace(offset=0, shape=shape, stride=stride)
+    if isinstance(a, Tensor):
+        return _here(a)._replace(offset=0)
     if type(a) in (list, tuple):
         return [_in_numbers(x) for x in a]
     return _torch.hint_of(a) if type(a) in SYMBOLIC else a
+
+
+def _here(t: Tensor) -> Geometry:
+    """The geometry of a tensor in this call."""
+    shape, stride = (tuple(map(_torch.hint_of, x)) for x in (t.shape, t.stride()))
+    return geometry_of(t)._replace(offset=_torch.hint_of(t.storage_offset()), shape=shape, stride=stride)
 
 
 def _laid_out(out: Any, stride: Any) -> Any:
@@ -158,7 +183,7 @@ def _laid_out(out: Any, stride: Any) -> Any:
         order = geometry_of(out)._replace(shape=shape, stride=stride).dense_order
         if order is None or 0 in shape:
             refuse(Event.LAYOUT, "a result with symbolic sizes that has gaps, or no elements")
-        stride = dense_strides(out.shape, order)
+        stride = _of_one_element(shape, stride, dense_strides(out.shape, order))
     with _torch.without_modes():
         return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=_torch.META)
 

@@ -18,7 +18,7 @@ from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, symbols_in, term
 from aotcheck.autograd2.trace.gate import Event, refuse, user_line
 from aotcheck.autograd2.trace.generators import Draws
 from aotcheck.autograd2.trace.info import OpInfo, info_of
-from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, as_eager, view_in_numbers, without_meta_kernel
+from aotcheck.autograd2.trace.layouts import SIZED, SUMMED, as_eager, view_as_eager, without_meta_kernel
 from aotcheck.autograd2.trace.replica import Needs, Replica, ViewStep, make_replica, place_of, replicas_in, state_of
 from aotcheck.autograd2.trace.storage import StorageTable
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -28,6 +28,7 @@ aten = torch.ops.aten
 _PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
 _AS_STRIDED, _DETACH, _VIEW_DTYPE = aten.as_strided.default, aten.detach.default, aten.view.dtype
 _ZEROS = aten._efficientzerotensor.default
+_SCATTERS = {aten.select_scatter.default: aten.select.int, aten.diagonal_scatter.default: aten.diagonal.default}
 _ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
 """Views whose kernels do not look whether the storage has the memory; those of all others do."""
 
@@ -114,6 +115,8 @@ class Recorder:
             refuse(Event.SPARSE, str(here["layout"]))
         if func is aten.as_strided_scatter.default and geometry_of(args[0]).dense_order is None:
             refuse(Event.LAYOUT, f"{func} of a tensor with gaps, which are read")
+        if (of := _SCATTERS.get(func)) and self.run(of, (args[0], *args[2:]), kwargs).shape != args[1].shape:
+            raise RuntimeError(f"{func} of what has another shape than the part; its meta kernel does not ask")
         if func is _ZEROS:  # the replica is one too: autograd then leaves out what eager does
             with _torch.without_modes():
                 out = func(*args, **kwargs)
@@ -243,10 +246,11 @@ class Recorder:
                     return func(*args, **kwargs)
                 if func in SIZED:
                     return torch.empty(args[2], dtype=args[0].dtype, device=_torch.META)
-                if func is aten.view.default:
-                    view_in_numbers(*args)
                 with _torch.enable_python_dispatcher():
-                    return func(*args, **kwargs)
+                    out = func(*args, **kwargs)
+                info = info_of(func)
+                checked = info.may_alias and not info.written and func.namespace == "aten" and func is not _AS_STRIDED
+                return view_as_eager(func, args, kwargs, out) if checked else out
         except RuntimeError as error:
             if not isinstance(error, NotImplementedError) and "There was no fake impl" not in str(error):
                 raise  # the op refuses its operands; of the others, torch's or a user's op has no fake kernel

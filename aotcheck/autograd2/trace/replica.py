@@ -17,7 +17,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -61,16 +61,8 @@ class Needs:
         return Needs(*more)
 
 
-class Trace(Protocol):
-    """What replicas ask of the trace that they belong to, a ``Recorder``."""
-
-    inside: bool
-    needs: Needs
-    asks: bool
-    alive: list[weakref.ref[Any]]
-
-    def of_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an op gives where no input decides that."""
+Trace = Any
+"""The ``Recorder`` to which replicas belong, which imports this module."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
-from aotcheck.autograd2.ir.graph import Node
+from aotcheck.autograd2.ir.graph import Node, ancestors
 from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
 from aotcheck.autograd2.ir.size import is_static
@@ -251,16 +251,9 @@ def related(inputs: list[TracedInput]) -> bool:
     """Whether the caller computed an input of another, so that gradients flow between them in the caller's graph."""
     reals = [i.real for i in inputs if i.input.meta.requires_grad]
     starts = {t.grad_fn: t for t in reals if t.grad_fn is not None}
-    seen: set[Any] = set()
-    todo: list[Any] = [n for node in starts for n, _ in node.next_functions] if len(reals) > 1 else []
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            if node in starts or (_torch.accumulates(node) and any(node.variable is t for t in reals)):
-                return True
-            todo += [n for n, _ in node.next_functions]
-    return False
+    first = [n for node in starts for n in _torch.nodes_after(node)] if len(reals) > 1 else []
+    behind = ancestors(first, inputs=_torch.nodes_after)
+    return any(n in starts or (_torch.accumulates(n) and any(n.variable is t for t in reals)) for n in behind)
 
 
 class UserError(Exception):

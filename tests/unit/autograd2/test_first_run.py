@@ -35,3 +35,14 @@ def test_what_a_result_does_not_need_raises_also_where_the_graph_takes_no_size()
     x = torch.ones(4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="FFT"):
         aot_function(f, dynamic=True)(x)
+
+
+def test_a_scatter_that_no_result_needs_raises_for_the_sizes_of_a_later_call():
+    def f(x, part):
+        return (torch.select_scatter(x, part, 0, 1), x + 1)[1]
+
+    compiled = aot_function(f, dynamic=True)
+    for width in (3, 4):
+        assert torch.equal(compiled(torch.ones(3, width), torch.ones(width)), torch.full((3, width), 2.0))
+    with pytest.raises(RuntimeError, match="expected src to have a size equal to the slice of self"):
+        compiled(torch.ones(3, 3), torch.ones(2))

@@ -94,6 +94,33 @@ NUMBERS = {
 }
 
 
+LAYOUTS = {
+    "an empty diagonal": (lambda x: (x.diagonal(-1), x.t_())[0], lambda n: (torch.randn(1, n),)),
+    "an empty part of what has an odd stride": (
+        lambda x: (x * 2)[1:],
+        lambda n: (torch.randn(n + 1).as_strided((1, n), (1, 1)),),
+    ),
+    "an empty part of an empty part": (lambda x: x[:, 2:2][:, :, 1:], lambda n: (torch.randn(n, 4, 3),)),
+    "a copy of what is expanded": (
+        lambda x, y: torch.broadcast_tensors(x, y)[1].clone(),
+        lambda n: (torch.randn(1, n, 1), torch.randn(1 + n).as_strided((1, 2), (1, n))),
+    ),
+    "one channel, channels last": (
+        lambda x, w: torch.conv2d(x, w).relu(),
+        lambda n: (torch.randn(n, 1, 5, 5).to(memory_format=torch.channels_last), torch.randn(1, 1, 2, 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_dimensions_of_one_element_or_none_lie_as_eagers(name):
+    fn, make = LAYOUTS[name]
+    _compilations(fn, make, dynamic=True)
+    compiled = aot_function(fn, dynamic=True)
+    for n in SIZES:
+        assert compiled(*make(n)).storage_offset() == fn(*make(n)).storage_offset()
+
+
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_is_a_symbol_from_its_second_value_on(name):
     assert _compilations(*NUMBERS[name]) == 2

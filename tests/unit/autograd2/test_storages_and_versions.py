@@ -918,3 +918,30 @@ def test_what_is_saved_may_be_a_view_of_what_was_written_and_has_views() -> None
         return view.sin(), view
 
     agrees(function, lambda: (torch.ones(2, 2, requires_grad=True),))
+
+
+class _Keeps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return x.unsqueeze(0)[0] * 2  # views are made here without grad mode
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient * ctx.saved_tensors[1], None
+
+
+def _kept_twice(x: Tensor) -> Tensor:
+    return _Keeps.apply(x, x)
+
+
+@pytest.mark.parametrize("function", [_kept_twice, lambda x: x * x])
+@pytest.mark.parametrize("view", [lambda x: x.expand(1), lambda x: x.view(1), lambda x: x.detach().requires_grad_()])
+def test_a_later_write_to_an_argument_that_a_backward_needs_raises(function: Any, view: Any) -> None:
+    for f in (function, aot_function(function)):
+        argument = view(torch.tensor(3.0, requires_grad=True))
+        result = f(argument)
+        with torch.no_grad():
+            argument.fill_(100)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()

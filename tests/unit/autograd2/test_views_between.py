@@ -275,7 +275,8 @@ def test_a_hook_of_a_parameter_to_which_a_backward_does_not_come(times: int) -> 
 
 
 def test_the_absolute_value_of_complex_numbers_in_place_is_an_error() -> None:
-    for f in (Tensor.abs_, aot_function(lambda x: x.abs_())):
+    in_lists = aot_function(lambda x: torch._foreach_abs_([x]))
+    for f in (Tensor.abs_, aot_function(lambda x: x.abs_()), in_lists):
         with pytest.raises(RuntimeError, match="not supported for complex"):
             f(torch.ones(2, dtype=torch.complex64))
     x = torch.ones(2, dtype=torch.complex64)
