@@ -89,7 +89,7 @@ class _Code:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         aliasing = [n for n in nodes if isinstance(n.op, _torch.OpOverload) and info_of(n.op).may_alias]
-        self.shared = {x for n in aliasing for x in n.inputs}
+        self.own = set(nodes).difference(*(n.inputs for n in aliasing))  # what is saved comes from another graph
         self.names: dict[str, Any] = {"math": math, "torch": torch}
         self.lines: list[str] = []
         self.values: dict[Node, str] = {}
@@ -120,7 +120,7 @@ class _Code:
         """The op of a node, or its form that writes the first operand, if that is not read any more and lies so."""
         first, *others = node.inputs or [node]
         new = getattr(node.op, "overloadpacket", None) in _NEW and getattr(first.op, "overloadpacket", None) in _NEW
-        if not new or first not in dying or first in self.shared or first in others or node.args[0] is not first:
+        if not new or first not in dying or first not in self.own or first in others or node.args[0] is not first:
             return node.op
         alike = first.geometry is not None and (first.geometry, first.device) == (node.geometry, node.device)
         packet = getattr(aten, f"{_torch.op_name(node.op)}_", None) if alike else None

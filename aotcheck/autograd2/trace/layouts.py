@@ -120,7 +120,7 @@ def view_as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
     with _torch.without_modes(), torch.no_grad():
         room = torch.empty(g.end, dtype=g.dtype, device=_torch.META).as_strided(g.shape, g.stride, g.offset)
         lies = func(room, *given[: len(args) - 1], **dict(zip(kwargs, given[len(args) - 1 :], strict=True)))
-    if func is aten.expand.default and not torch.is_inference_mode_enabled():
+    if func is aten.expand.default and not (g.conj or g.neg or torch.is_inference_mode_enabled()):
         stride = _of_one_element(lies.shape, lies.stride(), out.stride())
         return _torch.lying_on(_torch.storage_of(out), out.dtype, out.shape, stride, out.storage_offset())
     pairs = zip(out, lies, strict=True) if isinstance(out, (list, tuple)) else [(out, lies)]

@@ -159,3 +159,24 @@ def test_autograd_records_while_the_error_of_a_graph_is_handled() -> None:
         compiled(x, torch.tensor([0, 7]))
     assert (x * 2).requires_grad
     assert raised.value.__traceback__ is not None
+
+
+def _saved(x: Tensor) -> Tensor:
+    return torch.addcmul(x, x, x.neg()) * x.mul(2).exp()
+
+
+def _returned(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.mul(2)
+    return torch.logsumexp(y, 0), y
+
+
+@pytest.mark.parametrize("function", [_saved, _returned])
+def test_a_backward_writes_nothing_that_was_saved(function: Any) -> None:
+    found = []
+    for f in (function, aot_function(function)):
+        x = torch.linspace(-1, 1, 4).requires_grad_()
+        results = f(x)
+        roots = [results] if isinstance(results, Tensor) else [*results]
+        gradients = [torch.autograd.grad(r.sum(), x, retain_graph=True)[0] for r in roots * 3]
+        found.append([t.tolist() for t in (*gradients, *roots)])
+    assert found[0] == found[1]

@@ -105,6 +105,10 @@ LAYOUTS = {
         lambda x, y: torch.broadcast_tensors(x, y)[1].clone(),
         lambda n: (torch.randn(1, n, 1), torch.randn(1 + n).as_strided((1, 2), (1, n))),
     ),
+    "a lazy conjugate that is expanded": (
+        lambda x: torch.matmul(x, x.mH),
+        lambda n: (torch.randn(1, n, 1, dtype=torch.complex64),),
+    ),
     "one channel, channels last": (
         lambda x, w: torch.conv2d(x, w).relu(),
         lambda n: (torch.randn(n, 1, 5, 5).to(memory_format=torch.channels_last), torch.randn(1, 1, 2, 2)),
