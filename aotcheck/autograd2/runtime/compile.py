@@ -1,8 +1,8 @@
 """compile: graphs become FX modules, and a user's compilers make callables of them; without one, Python functions.
 
 First the check that a graph is functional (aten ops that write nothing, arithmetic on sizes; users' ops keep to their
-schemas); then graphs as Python, where ops are called straight; then ops that no result needs: they run until they have
-not raised once, as in eager each may raise. So what an op says of the kinds of its operands is found; what it says of
+schemas); then graphs as Python: ops are called straight, past autograd, and write their operand where nothing reads it
+any more; then ops that no result needs: they run until they have not raised once, as in eager each may raise. So what an op says of the kinds of its operands is found; what it says of
 values in a later call is not.
 """
 
