@@ -2,8 +2,8 @@
 
 First the check that a graph is functional (aten ops that write nothing, arithmetic on sizes; users' ops keep to their
 schemas); then graphs as Python: ops are called straight, past autograd, and write their operand where nothing reads it
-any more; then ops that no result needs: they run until they have not raised once, as in eager each may raise. So what an op says of the kinds of its operands is found; what it says of
-values in a later call is not.
+any more; then ops that no result needs: they run until they have not raised once, as in eager each may raise. So what
+an op says of the kinds of its operands is found; what it says of values in a later call is not.
 """
 
 from __future__ import annotations
