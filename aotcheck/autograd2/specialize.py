@@ -276,7 +276,7 @@ class _Seen:
     """What the caller may write before a backward: inputs, and results, by the addresses of their storages."""
 
     def __init__(self, traced: Traced, analysis: Analysis) -> None:
-        writes = analysis.signature.effects.written
+        writes, self.inputs = analysis.signature.effects.written, traced.inputs
         written = {k for w in writes for k in w.on_storage}  # they hold no value of the graph any more
         self.counted = {k for w in writes if w.kind is not Mutation.HIDDEN for k in w.on_storage}
         self.left: dict[Node | None, Given] = {}
@@ -307,10 +307,11 @@ class _Seen:
 
         Each with the nodes of eager's that saved it, or may; None of a written input of which these are not known.
         """
-        unseen = frozenset(n for n, node in enumerate(held) if not node.saved)
-        new = None if any(map(_torch.is_custom, region.nodes)) else unseen
-        left = [m for n in known for m in (n, n.memory) if m in self.left]
-        found: dict[Given | Made, frozenset[int] | None] = {self.left[m]: new for m in left}
+        found: dict[Given | Made, frozenset[int] | None] = {}
+        for left in [self.left[m] for n in known for m in (n, n.memory) if m in self.left]:
+            since = self.inputs[left.input].state.sequence - 1  # what was saved before the last write raises anyway
+            unseen = (n for n, node in enumerate(held) if not node.saved and node.sequence >= since)
+            found[left] = None if any(map(_torch.is_custom, region.nodes)) else frozenset(unseen)
         memory = {n.memory for n in known} | set(known)
         for n, node in enumerate(held):
             for t in node.saved:

@@ -17,6 +17,7 @@ from aotcheck.program.running import harness
 HARD, SOFT = Severity.HARD, Severity.SOFT
 
 FREED_TWICE = "backward through the graph a second time"
+ADDS_TO_NOTHING = "ZeroTensors are immutable"
 SAVED_WRITTEN = ("modified by an inplace operation", "another view of its base has been modified inplace")
 """What eager says where a tensor that it saved was written, or what that is a view of."""
 STRICT = Backend("any", identity)
@@ -62,9 +63,10 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
     """Either both raise the same type or neither raises.
 
     If a probe raises in eager and not on the compiled path, the difference is soft: the path is more permissive. So it
-    is for a backward after one for some inputs: what eager has freed by then is no promise. And so it is where eager
-    finds that the caller wrote a tensor it saved, if the path shows what eager shows that saves copies: then it does
-    not need what was written.
+    is for a backward after one for some inputs: what eager has freed, or finds written, by then is no promise. So it is
+    where eager finds that the caller wrote a tensor it saved, if the path shows what eager shows that saves copies:
+    then it does not need what was written. So it is where torch fails to add to a gradient that it keeps as a zero
+    without memory, as of ``sgn``: the first backward left it in ``.grad``, the second cannot write it.
     """
     eager, compiled = pair.eager.raised, pair.compiled.raised
     if (eager and eager.type) == (compiled and compiled.type):
@@ -77,7 +79,8 @@ def exceptions(pair: Pair) -> Iterator[Difference]:
             yield Difference(OracleKind.PERMISSIVE, SOFT, place, *described, f"eager {eager.type}")
         else:
             unneeded = pair.kept is not None and finds_a_write(eager) and _agrees(pair, pair.kept)
-            severity = SOFT if unneeded or (pair.eager.partly and FREED_TWICE in eager.message) else HARD
+            after_a_part = pair.eager.partly and (FREED_TWICE in eager.message or finds_a_write(eager))
+            severity = SOFT if unneeded or after_a_part or ADDS_TO_NOTHING in eager.message else HARD
             yield Difference(OracleKind.EXCEPTION, severity, place, *described, f"missing {eager.key}")
     else:
         yield Difference(OracleKind.EXCEPTION, HARD, place, *described, compiled.key)

@@ -58,7 +58,7 @@ class Observation:
         nth: the number of the step among those of its kind in the call, from 1.
         steps: how many steps had run in the call after the function itself.
         printed: the lines that the step printed, in order; not recorded for a program without an op that prints.
-        partly: whether a backward of the call, before this step, was for some inputs only.
+        partly: whether a backward of the call, or of one before it with the same inputs, was for some inputs only.
     """
 
     call: int
@@ -170,7 +170,9 @@ class Run:
         built: BuiltCall | None = None
         for index, call in enumerate(self.program.calls):
             built = self.build(index, built)
-            self.scenes.append(scene_of(built))
+            scene = scene_of(built)
+            scene.partly = call.inputs is None and bool(self.scenes) and self.scenes[-1].partly  # of the same tensors
+            self.scenes.append(scene)
             self.made.clear()
             self.steps = 0
             seed_generators(self.device)

@@ -257,7 +257,7 @@ class Results:
         if not same(state.nbytes % self.of_graph[index].geometry.dtype.itemsize, 0):
             refuse(Event.ODD)
         if first is not root:
-            if needs or requires_grad(root):
+            if needs or requires_grad(root) or (t.is_inference() and not all(s.how.inference for s in chain)):
                 refuse(Event.HISTORY, "two tensors on one storage, of which neither is a view of the other")
             return Alias(Fresh(index), geometry=lies, inference=t.is_inference())
         if not chain:

@@ -64,11 +64,13 @@ class Held:
         begins: from which starts of its region one comes by it, as bits.
         leads: to which ends.
         saved: what it saved.
+        sequence: its number among all nodes of autograd.
     """
 
     begins: int
     leads: int
     saved: tuple[Tensor, ...]
+    sequence: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,7 @@ class Region:
                 found = place.get(e[0].variable if _torch.accumulates(e[0]) else e)
                 leads[n] |= leads.get(e[0], 0) if found is None else found
         kept = ((n, _torch.kept_by(n)) for n in order)
-        return [Held(begins[n], leads[n], tuple(tensors)) for n, tensors in kept if tensors is not None]
+        return [Held(begins[n], leads[n], tuple(ts), _torch.sequence_of(n)) for n, ts in kept if ts is not None]
 
 
 @dataclass(eq=False)

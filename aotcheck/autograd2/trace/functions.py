@@ -165,6 +165,13 @@ def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return found.contiguous() if without else found
 
 
+def _set_item(t: Tensor, index: Any, value: Any) -> None:
+    """Of a slice of a whole dimension eager makes no view, which torch's rules for symbols do not see."""
+    parts = index if type(index) is tuple else (index,)
+    whole = all(type(x) is slice and x == slice(None) for x in parts if x is not ...)
+    Tensor.__setitem__(t, ... if whole and len(parts) <= t.dim() else index, value)
+
+
 def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
     """Its kernel calls ops that autocast casts, or raises an error of other halves: the trace does not see these."""
     t = input[0] if isinstance(input, (list, tuple)) else input
@@ -175,7 +182,7 @@ def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
-_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
+_OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, Tensor.__setitem__: _set_item}
 _OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, torch.fft.ifftshift, _torch.chunk_cat)}
 _OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
 _OTHERWISE |= {x: functools.partial(_max_pool1d, x) for x in (torch.max_pool1d, torch.nn.functional.max_pool1d)}

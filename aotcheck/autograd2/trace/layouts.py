@@ -13,6 +13,7 @@ too, and all must give one answer.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -73,7 +74,8 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
             return out
         strides = [g.stride() if isinstance(g, Tensor) else None for g in (given if several else (given,))]
         _known[key] = strides
-    laid = [_laid_out(o, s) for o, s in zip(out if several else (out,), strides, strict=True)]
+    named = {_torch.hint_of(s): s for t in replicas_in(args) for s in t.stride()} | {0: 0, 1: 1}
+    laid = [_laid_out(o, s, named) for o, s in zip(out if several else (out,), strides, strict=True)]
     return type(out)(laid) if several else laid[0]
 
 
@@ -121,7 +123,7 @@ def view_as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
         room = torch.empty(g.end, dtype=g.dtype, device=_torch.META).as_strided(g.shape, g.stride, g.offset)
         lies = func(room, *given[: len(args) - 1], **dict(zip(kwargs, given[len(args) - 1 :], strict=True)))
     if func is aten.expand.default and not (g.conj or g.neg or torch.is_inference_mode_enabled()):
-        stride = _of_one_element(lies.shape, lies.stride(), out.stride())
+        stride = _of_one_element(lies.shape, lies.stride(), out.stride(), {0: 0, 1: 1})
         return _torch.lying_on(_torch.storage_of(out), out.dtype, out.shape, stride, out.storage_offset())
     pairs = zip(out, lies, strict=True) if isinstance(out, (list, tuple)) else [(out, lies)]
     if not all(_here(o).offset == x.storage_offset() and same_strides(_here(o), geometry_of(x)) for o, x in pairs):
@@ -129,9 +131,9 @@ def view_as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
     return out
 
 
-def _of_one_element(shape: Sequence[int], real: Sequence[int], stride: Sequence[Any]) -> list[Any]:
-    """Strides, of dimensions of one element those that eager gave where they are 0 or 1, whatever the sizes are."""
-    return [r if n == 1 and r < 2 else s for n, r, s in zip(shape, real, stride, strict=True)]
+def _of_one_element(shape: Sequence[int], real: Sequence[int], stride: Sequence[Any], named: Any) -> list[Any]:
+    """Strides, of dimensions of one element those that eager gave where they are ``named``, whatever the sizes are."""
+    return [named.get(r, s) if n == 1 else s for n, r, s in zip(shape, real, stride, strict=True)]
 
 
 def eagerly(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[[int], Tensor]) -> Any:
@@ -172,7 +174,7 @@ def _here(t: Tensor) -> Geometry:
     return geometry_of(t)._replace(offset=_torch.hint_of(t.storage_offset()), shape=shape, stride=stride)
 
 
-def _laid_out(out: Any, stride: Any) -> Any:
+def _laid_out(out: Any, stride: Any, named: Any) -> Any:
     """``out`` with the strides that eager gave; of symbolic sizes, with dense ones in the same order."""
     if not isinstance(out, Tensor) or stride is None:
         return out
@@ -183,7 +185,7 @@ def _laid_out(out: Any, stride: Any) -> Any:
         order = geometry_of(out)._replace(shape=shape, stride=stride).dense_order
         if order is None or 0 in shape:
             refuse(Event.LAYOUT, "a result with symbolic sizes that has gaps, or no elements")
-        stride = _of_one_element(shape, stride, dense_strides(out.shape, order))
+        stride = _of_one_element(shape, stride, dense_strides(out.shape, order), named)
     with _torch.without_modes():
         return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=_torch.META)
 
@@ -208,7 +210,8 @@ def in_memory_order(
     lies, args = [g], [_torch.hint_of(a) for a in args]
     if symbols is not None:
         try:
-            lies = [_larger(g, symbols, by) for by in (0, 1, 4)]
+            larger = (lambda *_: 0, lambda *_: 1, lambda *_: 4)
+            lies = [g.mapped(functools.partial(_torch.valued, symbols.env, more=more)) for more in larger]
         except KeyError:
             refuse(Event.LAYOUT, f"{said} and whose size data decide")
     if any(one.end * one.dtype.itemsize > _MOST_DRAWN for one in lies):
@@ -220,11 +223,6 @@ def in_memory_order(
     if answer is None or others:
         refuse(Event.LAYOUT, said)
     return answer
-
-
-def _larger(g: Geometry, symbols: Symbols, by: int) -> Geometry:
-    """A geometry in numbers, where each symbol is larger by so much than in the traced call."""
-    return g.mapped(lambda x: _torch.valued(symbols.env, x, lambda *_: by))
 
 
 def _ask(

@@ -7,7 +7,7 @@ a backward. Branches on such sizes and values are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -45,16 +45,15 @@ def _sized_by_data(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, .
     asked = (func, *values, *named.values())
     if asked not in tracer.answered:
         tracer.needs = tracer.needs.also(symbols=True)
-        if tracer.symbols is None:
-            refuse(Event.DATA, str(func))
-        if tracer.in_backward:
-            refuse(Event.DATA, f"{func} in a backward")
+        if tracer.symbols is None or tracer.in_backward:
+            refuse(Event.DATA, f"{func} in a backward" if tracer.in_backward else str(func))
         node = tracer.call(func, values, named)
-        size = _torch.unbacked_number(
-            tracer.symbols.env, float if is_number and x.is_floating_point() else int, not is_number
-        )
+        kind = float if is_number and x.is_floating_point() else int
+        size = _torch.unbacked_number(tracer.symbols.env, kind, not is_number)
         (name,) = symbols_in(term(size))
-        parts = [] if is_number else _results(func, x, term(size), _given(func, args, kwargs))
+        schema = enumerate(_torch.schema_of(func).arguments)
+        given = {a.name: args[k] if k < len(args) else kwargs.get(a.name, a.default_value) for k, a in schema}
+        parts = [] if is_number else _results(func, x, term(size), given)
         nodes = [tracer.graph.call(getitem, (node, k)) for k in range(len(parts))] if len(parts) > 1 else [node]
         tracer.graph.effects += nodes
         at = next((d for d, n in enumerate(parts[0].shape) if n == term(size)), 0) if parts else None
@@ -65,13 +64,6 @@ def _sized_by_data(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, .
         return size
     made = [tracer.fresh_at(lies, n, state_of(x).device) for n, lies in zip(nodes, parts, strict=True)]
     return tuple(made) if len(made) > 1 else made[0]
-
-
-def _given(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an op by name, defaults too."""
-    schema = _torch.schema_of(func).arguments
-    named = {a.name: a.default_value for a in schema}
-    return {**named, **dict(zip(named, args, strict=False)), **kwargs}
 
 
 def _results(func: Any, x: Tensor, size: Size, given: Mapping[str, Any]) -> list[Geometry]:

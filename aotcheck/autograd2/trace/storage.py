@@ -254,7 +254,8 @@ class StorageTable:
         if view in state.roots and len(state.roots) > 1:
             self.flush(state)
         state.version, state.sequence = state.version + 1, _torch.sequence_number()
-        view.value, view.version = value, state.version
+        if not view.geometry.may_overlap_itself:  # else its strides are not those of the op's result
+            view.value, view.version = value, state.version
         if value.geometry is None:
             value.geometry = view.geometry
         if state.pending and state.pending[-1][0] is view:

@@ -109,6 +109,10 @@ LAYOUTS = {
         lambda x: torch.matmul(x, x.mH),
         lambda n: (torch.randn(1, n, 1, dtype=torch.complex64),),
     ),
+    "an empty part of zeros like a row with the strides of a part": (
+        lambda x: torch.zeros_like(x[:1])[1:],
+        lambda n: (torch.randn(n, 6)[:, :4],),
+    ),
     "one channel, channels last": (
         lambda x, w: torch.conv2d(x, w).relu(),
         lambda n: (torch.randn(n, 1, 5, 5).to(memory_format=torch.channels_last), torch.randn(1, 1, 2, 2)),
@@ -123,6 +127,24 @@ def test_dimensions_of_one_element_or_none_lie_as_eagers(name):
     compiled = aot_function(fn, dynamic=True)
     for n in SIZES:
         assert compiled(*make(n)).storage_offset() == fn(*make(n)).storage_offset()
+
+
+@pytest.mark.parametrize("index", [..., slice(None), (..., slice(None))], ids=["all", "rows", "columns"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_slice_of_a_whole_dimension_that_is_written_is_no_view(index, dynamic):
+    """So that a backward frees nothing, and can be run again."""
+
+    def function(x):
+        x[index] = 1
+        return x.sin()
+
+    def gradients(fn):
+        x = torch.ones(2, 3, requires_grad=True)
+        y = fn(x * 2)
+        return [torch.autograd.grad(y.sum() if k else y[:1].sum(), x, retain_graph=k == 0) for k in range(2)]
+
+    for expected, found in zip(*map(gradients, (function, aot_function(function, dynamic=dynamic))), strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("name", NUMBERS)

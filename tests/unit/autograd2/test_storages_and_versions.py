@@ -945,3 +945,46 @@ def test_a_later_write_to_an_argument_that_a_backward_needs_raises(function: Any
             argument.fill_(100)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             result.sum().backward()
+
+
+def test_a_backward_that_does_not_need_what_was_written_last_does_not_raise() -> None:
+    """Behind a view of which eager does not say what its nodes saved."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        part = x.as_strided((1,), (2,), 5)
+        x.mul_(-1)
+        negated = torch.neg(part)
+        x.sigmoid_()
+        return negated, part
+
+    for f in (function, aot_function(function)):
+        leaf = torch.arange(4.0).to(torch.complex64).requires_grad_()
+        negated, part = f(torch.view_as_real(leaf.clone()))
+        with torch.no_grad():
+            part.fill_(3)
+        negated.sum().backward(retain_graph=True)
+        torch.testing.assert_close(leaf.grad, torch.tensor([0, 0, 1j, 0]))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            part.sum().backward()
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 1, 3)])
+def test_results_of_what_was_expanded_and_written_lie_as_eagers(shape: tuple[int, ...]) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        expanded = x.expand(shape)
+        expanded.fill_(2)
+        return torch.sign(expanded.mT), expanded.clone()
+
+    agrees(function, lambda: (torch.ones(3),))
+    agrees(lambda x: function(x.clone()), lambda: (torch.ones(3),))
+
+
+def test_an_inference_tensor_whose_storage_was_resized_outside_is_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        with torch.inference_mode():
+            made = torch.zeros_like(x)
+        made.untyped_storage().resize_(24)
+        return made.data
+
+    with pytest.raises(UnsupportedError, match="neither is a view of the other"):
+        aot_function(function)(torch.ones(2))
