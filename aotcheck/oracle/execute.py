@@ -58,7 +58,7 @@ class Observation:
         nth: the number of the step among those of its kind in the call, from 1.
         steps: how many steps had run in the call after the function itself.
         printed: the lines that the step printed, in order; not recorded for a program without an op that prints.
-        partly: whether a backward of the call, or of one before it with the same inputs, was for some inputs only.
+        partly: whether a backward of the call, or of another with the same inputs, was for some inputs only.
     """
 
     call: int
@@ -170,9 +170,7 @@ class Run:
         built: BuiltCall | None = None
         for index, call in enumerate(self.program.calls):
             built = self.build(index, built)
-            scene = scene_of(built)
-            scene.partly = call.inputs is None and bool(self.scenes) and self.scenes[-1].partly  # of the same tensors
-            self.scenes.append(scene)
+            self.scenes.append(scene_of(built))
             self.made.clear()
             self.steps = 0
             seed_generators(self.device)
@@ -223,7 +221,8 @@ class Run:
 
     def step(self, made: Step, scene: Scene) -> Observation:
         """One step of the plan, on the tensors of a call."""
-        step, phase, partly = Attempt(self.prints), _PHASES[phase_of(made)], scene.partly
+        step, phase = Attempt(self.prints), _PHASES[phase_of(made)]
+        partly = any(one.partly for one in self.scenes if one.inputs is scene.inputs)
         step.run(lambda: perform(made, scene, self.hooks, self.device))
         seen = replace(self.look(step, phase, scene), partly=partly)
         if step.error is not None and isinstance(made, Backward):

@@ -395,6 +395,52 @@ def test_what_follows_such_a_write_is_compared_too() -> None:
     assert {d.place.call for d in verdict.hard} == {1}
 
 
+class Zeros(torch.autograd.Function):
+    """The sign; the zeros of its backward have memory, as torch's own do not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.sgn()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return torch.zeros_like(gradient)
+
+
+def test_that_torch_cannot_add_to_a_zero_without_memory_is_nobodys_promise() -> None:
+    """It keeps the first one as the gradient, and raises an error of its own at the second."""
+    signs = with_steps(program(op("v0", "torch.sgn", X), requires_grad=True), KEPT, KEPT)
+    verdict = check(signs, Backend("zeros", lambda fn: Zeros.apply), CPU)
+    assert verdict.outcome is Outcome.AGREES
+    assert [str(d.oracle.value) for d in verdict.soft] == ["exception"]
+
+
+def test_a_call_of_a_hook_without_a_gradient_is_no_call() -> None:
+    """Torch calls the hooks of all results of an op, with None where there is no gradient."""
+    seen: list[Any] = []
+    least, most = torch.aminmax(torch.arange(4.0, requires_grad=True))
+    most.register_hook(seen.append)
+    least.backward()
+    assert seen == [None]
+    ends = program(op(("v0", "v1"), "torch.aminmax", X), outputs=pair("v0", "v1"), requires_grad=True)  # type: ignore[arg-type]
+    apart = Backend("apart", lambda fn: lambda x: (x.amin(), x.amax()))
+    for root in (0, 1):
+        hooked = with_steps(ends, Hook(HookKind.DOUBLE, Site.OUTPUT, 1), Backward((root,)))
+        assert check(hooked, apart, CPU).outcome is Outcome.AGREES
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["another call", "a call with the same inputs"])
+def test_what_eager_freed_in_a_backward_for_a_part_is_nobodys_promise(again: bool) -> None:
+    part = dataclasses.replace(ALL, inputs=(0,))
+    first = with_steps(SQUARE, part, *(() if again else (ALL,)))
+    ago = dataclasses.replace(ALL, calls_ago=1)
+    later = (dataclasses.replace(first.calls[0], inputs=None, steps=(ago,)),) if again else ()
+    twice = dataclasses.replace(first, calls=(*first.calls, *later))
+    assert check(twice, Backend("planted", keeps_a_copy), CPU).outcome is Outcome.AGREES
+    whole = dataclasses.replace(twice, calls=(dataclasses.replace(first.calls[0], steps=(ALL, ALL)),))
+    assert check(whole, Backend("planted", keeps_a_copy), CPU).outcome is Outcome.DIFFERS
+
+
 def test_what_a_backward_had_accumulated_when_it_raised_is_nobodys_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Backend("planted", gets_further)
     assert check(RAISES, backend, CPU).outcome is Outcome.AGREES

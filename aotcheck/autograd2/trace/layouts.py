@@ -69,8 +69,10 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
         if count > _MOST_BYTES:
             refuse(Event.LAYOUT, f"{func} is too large to be tried")
         try:
-            given = eagerly(func, args, {k: a for k, a in kwargs.items() if k not in _UNASKED}, torch.ones)
-        except (RuntimeError, IndexError):  # as where an index is out of range
+            index = None if torch.Tag.pointwise in func.tags else torch.int64  # zeros, which are in range
+            asked = {k: a for k, a in kwargs.items() if k not in _UNASKED}
+            given = eagerly(func, args, asked, lambda n, dtype: torch.ones(n, dtype=dtype) * (dtype != index))
+        except (RuntimeError, IndexError):
             return out
         strides = [g.stride() if isinstance(g, Tensor) else None for g in (given if several else (given,))]
         _known[key] = strides
@@ -88,7 +90,7 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     if func.namespace != "aten" or _torch.schema_of(func).is_mutable or any(type(n) is not int for n in sizes):
         return None
     found = []
-    for values in (torch.ones, lambda n: torch.arange(n) % 2):
+    for values in (torch.ones, lambda n, dtype: (torch.arange(n) % 2).to(dtype)):
         try:
             out = eagerly(func, args, kwargs, values)
         except RuntimeError:  # as where an index is out of range
@@ -98,9 +100,8 @@ def without_meta_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
                 return None
         found.append((type(out), [*out] if isinstance(out, (list, tuple)) else [out]))
     (kind, one), (_, two) = found
-    if not all(isinstance(t, Tensor) and t.layout is torch.strided for t in (*one, *two)):
-        return None
-    if list(map(geometry_of, one)) != list(map(geometry_of, two)):
+    strided = all(isinstance(t, Tensor) and t.layout is torch.strided for t in (*one, *two))
+    if not strided or list(map(geometry_of, one)) != list(map(geometry_of, two)):
         return None
     with _torch.without_modes():
         made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META) for t in one]
@@ -136,7 +137,7 @@ def _of_one_element(shape: Sequence[int], real: Sequence[int], stride: Sequence[
     return [named.get(r, s) if n == 1 else s for n, r, s in zip(shape, real, stride, strict=True)]
 
 
-def eagerly(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[[int], Tensor]) -> Any:
+def eagerly(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Callable[..., Tensor]) -> Any:
     """What the op gives on real tensors, made of ``values``, that lie as the replicas do."""
     given = [_filled(a, values) for a in (*args, *kwargs.values())]
     with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
@@ -149,14 +150,14 @@ def _reads_workspace(func: Any) -> bool:
     return any(a.name.lower().startswith(("workspace", "reserve")) for a in _torch.schema_of(func).arguments)
 
 
-def _filled(a: Any, values: Callable[[int], Tensor]) -> Any:
+def _filled(a: Any, values: Callable[..., Tensor]) -> Any:
     """A real tensor that lies as a replica does, in lists too; a number as it is in this call."""
     if type(a) in (list, tuple):
         return [_filled(x, values) for x in a]
     known = _in_numbers(a)
     if type(a) is not Replica:
         return known
-    return values(known.end).to(a.dtype).to(state_of(a).device).as_strided(known.shape, known.stride)
+    return values(known.end, dtype=a.dtype).to(state_of(a).device).as_strided(known.shape, known.stride)
 
 
 def _in_numbers(a: Any) -> Any:

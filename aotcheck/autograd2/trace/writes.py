@@ -68,8 +68,7 @@ def _drawn(
     named: Any,
 ) -> tuple[Node, Geometry]:
     """Random numbers in the order in which eager hands them out; the operand lies as the written tensor does."""
-    device = state_of(args[0]).device
-    given = {k: v for k, v in kwargs.items() if k != "generator"}
+    device, given = state_of(args[0]).device, {k: v for k, v in kwargs.items() if k != "generator"}
     order = in_memory_order(func, info.functional, lies, device, (args[1:], given), tracer.symbols)
     if lies.is_contiguous and not tracer.table.storage_state(args[0]).version:
         operand = values[0]

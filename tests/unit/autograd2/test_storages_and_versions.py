@@ -979,6 +979,28 @@ def test_results_of_what_was_expanded_and_written_lie_as_eagers(shape: tuple[int
     agrees(lambda x: function(x.clone()), lambda: (torch.ones(3),))
 
 
+def test_a_view_of_one_of_several_views_made_before_a_hidden_write_is_refused() -> None:
+    """Eager takes a view under no_grad of what it would not differentiate any more."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        _, rows = torch.split(x, [2, 1])
+        first, second = torch.unbind(rows, 1)
+        first.detach().as_strided((3,), (2,), 0).mul_(2)
+        with torch.no_grad():
+            return torch.chunk(second, 2)[0], rows
+
+    with pytest.raises(UnsupportedError, match="detached and written since"):
+        aot_function(function)(torch.arange(6.0).view(3, 2).requires_grad_())
+
+
+def test_a_row_written_by_index_keeps_its_stride() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.index_put(x, (torch.tensor([0, 0]),), torch.ones(2), accumulate=True)[1:]
+
+    for f in (function, aot_function(function)):
+        assert f(torch.ones(4).as_strided((1,), (2,))).storage_offset() == 2
+
+
 def test_an_inference_tensor_whose_storage_was_resized_outside_is_refused() -> None:
     def function(x: Tensor) -> Tensor:
         with torch.inference_mode():
