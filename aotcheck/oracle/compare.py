@@ -289,7 +289,8 @@ def _defined(eager: torch.Tensor, fills: Sequence[torch.Tensor | None]) -> torch
 def _with_parts_defined(
     eager: torch.Tensor, compiled: torch.Tensor, defined: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """What is defined of a complex gradient: not which parts are infinite or NaN of an element that is, in both runs.
+    """What is defined of a sum of complex gradients, or of its real part: not which parts are infinite or NaN of an
+    element that is, in both runs.
 
     That says in which order torch summed, which is soft: ``a + b`` multiplies ``b`` by one, and the parts of an
     infinite ``b`` become NaN.
@@ -303,12 +304,13 @@ def values(pair: Pair) -> Iterator[Difference]:
     compiled_values = _values_by_place(pair.compiled)
     fills = [_values_by_place(fill) for fill in pair.fills]
     references = _values_by_place(pair.reference) if pair.reference else {}
+    sums_parts = any(t.dtype.is_complex for t in pair.eager.snapshot.tensors)
     for (role, name), eager in _values_by_place(pair.eager).items():
         compiled = compiled_values.get((role, name))
         if eager is None or compiled is None or _form(eager) != _form(compiled):
             continue  # each of these has its own oracle
         defined = _defined(eager, [fill.get((role, name)) for fill in fills])
-        if role in (Role.GRADIENT, Role.RESULT) and eager.dtype.is_complex:
+        if role in (Role.GRADIENT, Role.RESULT) and sums_parts:
             defined = _with_parts_defined(eager, compiled, defined)
         found = compare_values(
             eager,

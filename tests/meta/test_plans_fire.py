@@ -541,6 +541,25 @@ def test_which_parts_of_a_complex_gradient_are_infinite_is_not_compared(parts: c
     assert [str(d.key) for d in found] == ["(values, gradient after backward, infinite or NaN)"] * differs
 
 
+@pytest.mark.parametrize(("dtype", "differs"), [("complex64", False), ("float32", True)])
+def test_nor_is_the_real_part_of_such_a_gradient(dtype: str, differs: bool) -> None:
+    """Of a real leaf of a program with complex results."""
+
+    class Gives(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return torch.mul(x, inf).to(getattr(torch, dtype))
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return torch.full(gradient.shape, nan)
+
+    to = op("v1", "Tensor.to", Ref("v0"), Name(f"torch.{dtype}"))
+    base = program(op("v0", "torch.mul", X, Literal(inf)), to, outputs=Ref("v1"), requires_grad=True)
+    found = check(with_steps(base, ALL), Backend("gives", lambda fn: Gives.apply), CPU).hard
+    assert [str(d.key) for d in found] == ["(values, gradient after backward, infinite or NaN)"] * differs
+
+
 def test_zero_times_infinity_shows_an_undefined_cotangent_taken_for_zeros() -> None:
     infinite = op("v1", "torch.mul", X, Literal(float("inf")))
     base = dataclasses.replace(BOTH, body=(BOTH.body[0], infinite))

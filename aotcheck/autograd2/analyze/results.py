@@ -298,7 +298,8 @@ class Results:
             if type(t) is Replica and not (state := self.traced.tracer.table.storage_state(t)).is_input:
                 (chain, first), (_, root) = self._chain(t), self._chain(t, stop_at_detach=True)
                 apart = state_of(root).own_counter or self._is_displaced(first) or _AS_STRIDED in (s.op for s in chain)
-                alone = any(s.op in _DETACHES for s in chain) and not apart
+                fills = same(geometry_of(root).end * root.dtype.itemsize, state.nbytes)
+                alone = any(s.op in _DETACHES for s in chain) and fills and not apart
                 detached.setdefault(state, set()).add(root if alone else None)
         return frozenset(state for state, roots in detached.items() if len(roots) == 1 and None not in roots)
 

@@ -204,12 +204,13 @@ class _Graph:
         if e in self.cuts:
             return self.visible.get(e) or Fresh(self.roots[e]), e
         if _torch.accumulates(e[0]):
-            leaf = e[0].variable
-            if leaf.requires_grad and not is_leaf(leaf):
-                refuse(Event.LEAF, "a leaf made inside gets a history as what it is a view of is written")
+            leaf, end = e[0].variable, self.leaves.get(e[0].variable)
+            told = not (isinstance(end, Given) and self.traced.inputs[end.input].input.meta.requires_grad)
+            if (told and state_of(leaf).set is False) or (leaf.requires_grad and not is_leaf(leaf)):
+                refuse(Event.LEAF, "a result needs a leaf made inside that stops to require grad, or gets a history")
             if state_of(leaf).is_reset and _torch.accumulator_of(leaf) is not e[0]:
                 refuse(Event.HISTORY, "a leaf is used, and moved by set_ then")
-            return (self.leaves[leaf], leaf) if leaf in self.leaves and leaf.requires_grad else (None, leaf)
+            return (end if leaf.requires_grad else None), leaf
         return None, None
 
 
@@ -319,9 +320,8 @@ def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping
         assert device is not None
         g = g if g.dense_order is not None and not (g.conj or g.neg) else row_major(g.shape, g.dtype)
         lies.append((g._replace(offset=0), device))
-    for n, nr in starts[len(results) :]:
-        shape, dtype, device = _torch.recorded_gradient(n, nr)
-        lies.append((row_major(tuple(map(term, shape)), dtype), device))
+    between = [_torch.recorded_gradient(n, nr) for n, nr in starts[len(results) :]]
+    lies += [(row_major(tuple(map(term, shape)), dtype), device) for shape, dtype, device in between]
     component = Component(results, inputs, tuple(lies))
     leaves = tuple(t for t in dropped if t.requires_grad)
     beyond = _beyond(list(ends.values()), own)

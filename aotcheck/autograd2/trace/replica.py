@@ -194,7 +194,7 @@ class Replica(Tensor):
     def requires_grad_(self, requires_grad: bool = True) -> Replica:
         """Noted, as autograd does not tell. Refused where autograd would not say later what it has done."""
         state = self.aot
-        if (state.set and not requires_grad) or self.is_inference():
+        if self.is_inference():
             refuse(Event.LEAF)
         base = _torch.base_of(self)
         if _torch.requires_grad(self) and (state.was_a_view or base is not None):

@@ -182,8 +182,7 @@ def _lie_apart(tensors: Sequence[Tensor]) -> bool:
 def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op called with ``out=``: its functional variant, and a write to each tensor that it was given."""
     targets = [kwargs[str(w)] for w in info.written]
-    rest = {k: a for k, a in kwargs.items() if k not in info.written}
-    here = rest
+    here = rest = {k: a for k, a in kwargs.items() if k not in info.written}
     if info_of(info.functional).takes_device and not info.takes_device:  # it makes tensors
         rest = {**rest, "dtype": targets[0].dtype, "device": state_of(targets[0]).device}
         here = {**rest, "device": _torch.META}
@@ -356,8 +355,7 @@ def batch_norm(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...],
     read, written = ({_torch.address_of(t) for t in ts if t is not None} for ts in (args[:3], args[3:5]))
     if len(written) < 2 or read & written:
         refuse(Event.OVERLAP, "running statistics of batch norm share memory")
-    values = tracer.values(args)
-    out = tracer.measured(func, info, args, kwargs)
+    values, out = tracer.values(args), tracer.measured(func, info, args, kwargs)
     node = tracer.call(aten._native_batch_norm_legit_functional.default, values)
     made = tracer.results(out, node, state_of(args[0]).device)
     for k, t in ((3, mean), (4, variance)):

@@ -1010,3 +1010,39 @@ def test_an_inference_tensor_whose_storage_was_resized_outside_is_refused() -> N
 
     with pytest.raises(UnsupportedError, match="neither is a view of the other"):
         aot_function(function)(torch.ones(2))
+
+
+def test_a_tensor_may_require_grad_for_a_while() -> None:
+    """As an adversarial example does, whose gradient is asked for at once."""
+
+    def function(x: Tensor, weight: Tensor) -> Tensor:
+        x.requires_grad_(True)
+        (gradient,) = torch.autograd.grad((x * weight).sin().sum(), x)
+        x.requires_grad_(False)
+        return (x + gradient.sign()) * weight
+
+    agrees(function, lambda: (torch.arange(3.0), torch.tensor([1.0, 2.0, -3.0], requires_grad=True)))
+
+
+def test_a_result_of_what_required_grad_for_a_while_is_refused() -> None:
+    """The caller may let it require grad again, and then the backward accumulates into it."""
+
+    def function(x: Tensor, weight: Tensor) -> Tensor:
+        product = x.requires_grad_(True) * weight
+        x.requires_grad_(False)
+        return product
+
+    with pytest.raises(UnsupportedError, match="stops to require grad"):
+        aot_function(function)(torch.arange(3.0), torch.ones(3, requires_grad=True))
+
+
+def test_a_detached_part_of_what_is_written_later_keeps_the_whole_storage() -> None:
+    def function(x: Tensor) -> Tensor:
+        part = (x * 2)[:1]
+        detached = part.detach()
+        part.mul_(3)
+        return detached
+
+    for f in (function, aot_function(function)):
+        detached = f(torch.ones(4, requires_grad=True))
+        assert (detached.untyped_storage().nbytes(), detached.tolist()) == (16, [6.0])
