@@ -22,8 +22,9 @@ from aotcheck.oracle.undefined import (
     small,
     undefined_memory,
 )
+from aotcheck.oracle.values import CAST, FUZZED
 from aotcheck.oracle.widen import widened
-from aotcheck.program import Call, Probe, Program, exact, flat_calls
+from aotcheck.program import Call, Probe, Program, casts, exact, flat_calls
 from aotcheck.program.running.interpret import dtype_of
 
 _SMALL = 8  # memory that is back may hold any number of the inputs; those of large ones are too many to try
@@ -41,6 +42,7 @@ class Reference:
     def __init__(self, program: Program, device: torch.device, calls: int) -> None:
         self.program, self.device, self.calls = program, device, calls
         self.exact = exact(program)
+        self.tolerance = CAST if casts(program) else FUZZED
         self.eager = eagerly(program, device, calls)
         self.fills: list[Sequence[Observation]] = []
         self.expected = self.eager
@@ -116,6 +118,7 @@ class Reference:
             self.exact,
             backend,
             self._kept.get(step),
+            self.tolerance,
         )
 
     @property

@@ -53,7 +53,7 @@ from aotcheck.program.running.build import (
 from aotcheck.program.running.interpret import evaluate, execute
 from aotcheck.program.source.emit import body_source, emit, function_of, show_expr, show_statement
 from aotcheck.program.source.parse import ParsedFile, ProgramSyntaxError, parse, parse_file
-from aotcheck.program.vocabulary.dry_run import DryRun, difficulty, exact, groups, prints, remember, traits_of
+from aotcheck.program.vocabulary.dry_run import DryRun, casts, difficulty, exact, groups, prints, remember, traits_of
 from aotcheck.program.vocabulary.features import Feature
 
 __all__ = [
@@ -99,6 +99,7 @@ __all__ = [
     "around",
     "body_source",
     "build_call",
+    "casts",
     "difficulty",
     "emit",
     "evaluate",

@@ -17,6 +17,7 @@ from aotcheck.program import (
     Backward,
     Call,
     Cotangent,
+    DType,
     Fill,
     GradMode,
     Graph,
@@ -554,7 +555,7 @@ def test_nor_is_the_real_part_of_such_a_gradient(dtype: str, differs: bool) -> N
         def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
             return torch.full(gradient.shape, nan)
 
-    to = op("v1", "Tensor.to", Ref("v0"), Name(f"torch.{dtype}"))
+    to = op("v1", "Tensor.to", Ref("v0"), DType(dtype))
     base = program(op("v0", "torch.mul", X, Literal(inf)), to, outputs=Ref("v1"), requires_grad=True)
     found = check(with_steps(base, ALL), Backend("gives", lambda fn: Gives.apply), CPU).hard
     assert [str(d.key) for d in found] == ["(values, gradient after backward, infinite or NaN)"] * differs

@@ -57,8 +57,12 @@ def prints(program: Program) -> bool:
 
 def exact(program: Program) -> bool:
     """True if every op is exact on small integers and nothing casts, so that outcomes can be compared bitwise."""
-    casts = any(map(_casts, program.calls)) or Context.AUTOCAST in noticed.contexts(program)
-    return not casts and all(op.work is Work.EXACT for op in _overloads(program))
+    return not casts(program) and all(op.work is Work.EXACT for op in _overloads(program))
+
+
+def casts(program: Program) -> bool:
+    """Whether autocast is on anywhere."""
+    return any(map(_casts, program.calls)) or Context.AUTOCAST in noticed.contexts(program)
 
 
 def _casts(call: Call) -> bool:

@@ -24,7 +24,7 @@ from aotcheck.oracle.undefined import (
     Pattern,
     undefined_memory,
 )
-from aotcheck.oracle.values import Agreement, compare_values
+from aotcheck.oracle.values import CAST, FUZZED, Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Program, Ref, TupleExpr
 from aotcheck.program.called.forms import Control, Transform
@@ -54,6 +54,15 @@ def test_scalars_and_nothing_compare(shape: tuple[int, ...], dtype: torch.dtype)
     assert compare_values(a, a.clone()).agreement is Agreement.EQUAL
     expected = Agreement.DIFFERENT if a.numel() else Agreement.EQUAL
     assert compare_values(a, torch.zeros_like(a)).agreement is expected
+
+
+def test_sums_of_halves_under_autocast_may_differ_by_the_order() -> None:
+    """Eager's sum of what a result that is used besides gets, and that of a path which adds the result's last."""
+    first, *rest = (torch.tensor([n]).bfloat16() for n in (0.7, 0.0011, 0.0013))
+    eager, path = ((first + rest[0]) + rest[1]).float(), (first + (rest[0] + rest[1])).float()
+    cases = ((path, CAST, Agreement.EQUAL), (path, FUZZED, Agreement.DIFFERENT), (path * 1.1, CAST, Agreement.DIFFERENT))
+    for compiled, tolerance, agreement in cases:
+        assert compare_values(eager, compiled, exact=False, tolerance=tolerance).agreement is agreement
 
 
 def test_where_nothing_is_defined_nothing_differs() -> None:
