@@ -60,7 +60,11 @@ def test_sums_of_halves_under_autocast_may_differ_by_the_order() -> None:
     """Eager's sum of what a result that is used besides gets, and that of a path which adds the result's last."""
     first, *rest = (torch.tensor([n]).bfloat16() for n in (0.7, 0.0011, 0.0013))
     eager, path = ((first + rest[0]) + rest[1]).float(), (first + (rest[0] + rest[1])).float()
-    cases = ((path, CAST, Agreement.EQUAL), (path, FUZZED, Agreement.DIFFERENT), (path * 1.1, CAST, Agreement.DIFFERENT))
+    cases = (
+        (path, CAST, Agreement.EQUAL),
+        (path, FUZZED, Agreement.DIFFERENT),
+        (path * 1.1, CAST, Agreement.DIFFERENT),
+    )
     for compiled, tolerance, agreement in cases:
         assert compare_values(eager, compiled, exact=False, tolerance=tolerance).agreement is agreement
 
