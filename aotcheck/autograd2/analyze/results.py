@@ -153,7 +153,8 @@ class Results:
             return MadeLeaf(plain, is_leaf, state_of(t).is_parameter)
         if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
             made: How = Alias(self._made(root), _steps(chain))
-            if _requires_after(root, chain) != needs or (state_of(root).detached if needs else state_of(root).born):
+            moved = state_of(root).detached if needs else state_of(root).born
+            if lost or moved or _requires_after(root, chain) != needs:
                 refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
             return made
         if root in self._left or self._is_displaced(root):

@@ -993,6 +993,17 @@ def test_a_view_of_one_of_several_views_made_before_a_hidden_write_is_refused() 
         aot_function(function)(torch.arange(6.0).view(3, 2).requires_grad_())
 
 
+def test_one_of_several_views_of_a_leaf_made_inside_that_was_written_is_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        leaf = x.detach().clone().requires_grad_()
+        first, _ = torch.unbind(leaf)
+        leaf.detach().zero_()
+        return first
+
+    with pytest.raises(UnsupportedError, match="detached or written since"):
+        aot_function(function)(torch.ones(2))
+
+
 def test_a_row_written_by_index_keeps_its_stride() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.index_put(x, (torch.tensor([0, 0]),), torch.ones(2), accumulate=True)[1:]
