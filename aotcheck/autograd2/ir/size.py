@@ -68,9 +68,7 @@ def text(x: Any) -> str:
 
 def same(a: Size, b: Size) -> bool:
     """Whether two terms are equal whatever the symbols are, as far as algebra tells."""
-    if type(a) is int and type(b) is int:
-        return a == b
-    return bool(sympy.expand(a - b) == 0)
+    return a == b if type(a) is int and type(b) is int else bool(sympy.expand(a - b) == 0)
 
 
 _ask: ContextVar[Callable[[Any], bool] | None] = ContextVar("ask", default=None)

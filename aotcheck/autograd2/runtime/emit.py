@@ -271,8 +271,10 @@ class _Order:
     def attach(self, attachment: Attachment) -> None:
         """Results get the history of a component."""
         component = attachment.component
-        if component in self.done:
+        if component in self.attached:
             return
+        if component in self.done:
+            refuse(Event.HISTORY, "a view of an argument needs a write that needs the view's history")
         self.keep()
         self.done.add(component)
         for end in component.inputs:

@@ -71,9 +71,7 @@ class _Run:
         return self.replicas[x]
 
     def _size(self, x: Any) -> Any:
-        if is_static((x,)):
-            return x
-        return self.numbers.setdefault(x, _torch.valued(self.symbols.env, x, self._more))
+        return x if is_static((x,)) else self.numbers.setdefault(x, _torch.valued(self.symbols.env, x, self._more))
 
     def _more(self, symbol: Any, value: int) -> int:
         """What is added to a symbol in this run; random, so that no two terms agree in all runs by chance."""

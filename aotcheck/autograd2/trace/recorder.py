@@ -396,9 +396,7 @@ def _measure(a: Any) -> Any:
     """An argument as far as what the op gives may depend on it."""
     if isinstance(a, Tensor):
         return (geometry_of(a), state_of(a).device, a.is_inference())
-    if type(a) in (list, tuple):
-        return tuple(map(_measure, a))
-    return (type(a), term(a))
+    return tuple(map(_measure, a)) if type(a) in (list, tuple) else (type(a), term(a))
 
 
 def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:

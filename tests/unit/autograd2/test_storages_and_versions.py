@@ -1004,6 +1004,33 @@ def test_one_of_several_views_of_a_leaf_made_inside_that_was_written_is_refused(
         aot_function(function)(torch.ones(2))
 
 
+def test_a_view_of_whose_memory_a_detached_alias_is_reshaped_is_refused() -> None:
+    """Eager gives the view another history then, and what was computed before does not come by it."""
+
+    def function(x: Tensor, alias: Tensor) -> tuple[Tensor, Tensor]:
+        stacked = torch.stack([x])
+        alias.transpose_(0, 1)
+        return stacked, x
+
+    leaf = torch.ones(2, 3, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="an alias of it was reshaped"):
+        aot_function(function)(leaf[1:], leaf.detach())
+
+
+def test_a_view_is_refused_whose_write_needs_its_history() -> None:
+    def function(kept: Tensor, whole: Tensor, part: Tensor) -> Tensor:
+        real = part.real
+        whole[1:] = real
+        kept.set_(kept)
+        return real
+
+    storage = torch.arange(6.0, dtype=torch.float64).untyped_storage()
+    whole = torch.empty(0, dtype=torch.float64).set_(storage, 0, (2, 3), (3, 1))
+    part = torch.empty(0, dtype=torch.complex64).set_(storage, 0, (3,), (1,)).requires_grad_()
+    with pytest.raises(UnsupportedError, match="needs a write that needs"):
+        aot_function(function)(torch.ones(2), whole, part)
+
+
 def test_a_row_written_by_index_keeps_its_stride() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.index_put(x, (torch.tensor([0, 0]),), torch.ones(2), accumulate=True)[1:]
