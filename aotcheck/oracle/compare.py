@@ -93,7 +93,7 @@ def finds_a_write(raised: Raised) -> bool:
 
 def _agrees(pair: Pair, eager: Observation) -> bool:
     """Whether the compiled path's step is right by another observation of eager's."""
-    alone = replace(pair, eager=eager, kept=None, fills=(), reference=None)
+    alone = replace(pair, eager=eager, kept=None, reference=None)
     return all(difference.severity is SOFT for difference in compare(alone))
 
 

@@ -379,6 +379,16 @@ def test_a_write_that_a_backward_does_not_see_need_not_be_its_error() -> None:
     assert [str(d.oracle.value) for d in verdict.soft] == ["exception"]
 
 
+def test_undefined_memory_is_not_compared_after_such_a_write_either() -> None:
+    undefined = dataclasses.replace(
+        SQUARE, body=(*SQUARE.body, op("v1", "torch.empty_like", X)), outputs=pair("v0", "v1")
+    )
+    written = with_steps(undefined, Probe(Site.INPUT, 0, 3), ALL)
+    other = Backend("planted", lambda fn: lambda x: (keeps_a_copy(fn)(x), torch.full_like(x, 77.0).detach()))
+    verdict = check(written, other, CPU)
+    assert verdict.outcome is Outcome.AGREES, [d.text for d in verdict.hard]
+
+
 def test_what_follows_such_a_write_is_compared_too() -> None:
     def doubles_later(fn: Any) -> Any:
         copied, calls = keeps_a_copy(fn), []
