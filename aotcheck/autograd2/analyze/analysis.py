@@ -168,9 +168,6 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             base = None if of is None else traced.inputs[of]
             if base is None or (state_of(base.replica).detached and not has_new_history(base)):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is a view whose history is not that of its base")
-        counted = meta.requires_grad and not written and _is_recorded_view(i) and _torch.version_of(t) != i.version
-        if counted and _is_plain(i.real) and not (state_of(t).reshapes or state_of(t).born):
-            refuse(Event.HISTORY, f"{i.input.descriptor} is a view, and an alias of it was reshaped in place")
         beyond = (moves := other_storage or other_geometry) and geometry.is_beyond(now.nbytes)
         reshapes = () if other_storage or meta.is_leaf else state_of(t).reshapes
         if reshapes and i.node is not None and has_new_history(i):

@@ -1004,19 +1004,6 @@ def test_one_of_several_views_of_a_leaf_made_inside_that_was_written_is_refused(
         aot_function(function)(torch.ones(2))
 
 
-def test_a_view_of_whose_memory_a_detached_alias_is_reshaped_is_refused() -> None:
-    """Eager gives the view another history then, and what was computed before does not come by it."""
-
-    def function(x: Tensor, alias: Tensor) -> tuple[Tensor, Tensor]:
-        stacked = torch.stack([x])
-        alias.transpose_(0, 1)
-        return stacked, x
-
-    leaf = torch.ones(2, 3, requires_grad=True)
-    with pytest.raises(UnsupportedError, match="an alias of it was reshaped"):
-        aot_function(function)(leaf[1:], leaf.detach())
-
-
 def test_a_view_is_refused_whose_write_needs_its_history() -> None:
     def function(kept: Tensor, whole: Tensor, part: Tensor) -> Tensor:
         real = part.real
