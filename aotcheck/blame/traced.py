@@ -61,4 +61,4 @@ def _restricted(seen: Observation, names: Sequence[str]) -> Observation:
         identity = objects.setdefault(facts.identity, facts.name)
         kept.append(dataclasses.replace(facts, storage=storage, identity=identity))
     contents = {name: value for name, value in seen.snapshot.storages if name in names}
-    return dataclasses.replace(seen, snapshot=Snapshot(tuple(kept), tuple(contents.items()), ()), firings=())
+    return dataclasses.replace(seen, snapshot=Snapshot(tuple(kept), tuple(contents.items()), ()), firings=(), given=())

@@ -59,6 +59,7 @@ class Observation:
         steps: how many steps had run in the call after the function itself.
         printed: the lines that the step printed, in order; not recorded for a program without an op that prints.
         partly: whether a backward of the call, or of another with the same inputs, was for some inputs only.
+        given: how often each hook was called with a gradient since the last step.
     """
 
     call: int
@@ -74,6 +75,7 @@ class Observation:
     steps: int = 0
     printed: tuple[str, ...] = ()
     partly: bool = False
+    given: tuple[int, ...] = ()
 
     @property
     def step(self) -> tuple[int, Phase, int, int]:
@@ -256,6 +258,7 @@ class Run:
             self.made[phase],
             self.steps,
             step.printed,
+            given=() if failed else tuple(sum(g is not None for g in seen) for seen in self.hooks),
         )
         for gradients in self.hooks:
             gradients.clear()

@@ -426,8 +426,8 @@ def test_that_torch_cannot_add_to_a_zero_without_memory_is_nobodys_promise() -> 
     assert [str(d.oracle.value) for d in verdict.soft] == ["exception"]
 
 
-def test_a_call_of_a_hook_without_a_gradient_is_no_call() -> None:
-    """Torch calls the hooks of all results of an op, with None where there is no gradient."""
+def test_a_hook_that_eager_calls_with_none_need_not_be_called() -> None:
+    """Torch calls the hooks of all results of an op, with None where there is no gradient; the other way differs."""
     seen: list[Any] = []
     least, most = torch.aminmax(torch.arange(4.0, requires_grad=True))
     most.register_hook(seen.append)
@@ -438,6 +438,10 @@ def test_a_call_of_a_hook_without_a_gradient_is_no_call() -> None:
     for root in (0, 1):
         hooked = with_steps(ends, Hook(HookKind.DOUBLE, Site.OUTPUT, 1), Backward((root,)))
         assert check(hooked, apart, CPU).outcome is Outcome.AGREES
+    alone = program(op("v0", "torch.amin", X), op("v1", "torch.amax", X), outputs=pair("v0", "v1"), requires_grad=True)
+    together = Backend("together", lambda fn: lambda x: tuple(torch.aminmax(x)))
+    hooked = with_steps(alone, Hook(HookKind.WATCH, Site.OUTPUT, 1), Backward((0,)))
+    assert [d.oracle for d in check(hooked, together, CPU).hard] == [K.HOOK]
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["another call", "a call with the same inputs"])

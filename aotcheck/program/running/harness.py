@@ -224,10 +224,8 @@ def hang(t, kind, seen):
     elif kind in ("watch", "double"):
 
         def hook(g):
-            if g is None:  # torch calls it so where only another result of the op has a gradient: pytorch issue 11751
-                return None
-            seen.append(g.detach().clone())
-            return g * 2 if kind == "double" else None
+            seen.append(None if g is None else g.detach().clone())
+            return g * 2 if kind == "double" and g is not None else None
 
         t.register_hook(hook)
 
