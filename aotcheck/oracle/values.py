@@ -53,7 +53,7 @@ FUZZED = Tolerance(factor=8.0, epsilons=64.0, without_reference=512.0)
 """The tolerance for random programs."""
 
 CAST = replace(FUZZED, part=2.0**-5)
-"""That under autocast: a float32 gradient may be a sum of values of bfloat16, in another order than eager's.
+"""The tolerance of gradients under autocast: one of float32 may be a sum of values of bfloat16.
 
 The order in which contributions to what is returned and used besides are summed is no promise: three of them, of a
 program that fuzzing found, differ by one epsilon of bfloat16, and four are allowed.

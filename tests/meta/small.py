@@ -23,7 +23,7 @@ X = Ref("x0")
 V0 = Ref("v0")
 
 
-def op(target: str | None, path: str, *args: Expr | complex) -> OpCall:
+def op(target: str | tuple[str, ...] | None, path: str, *args: Expr | complex) -> OpCall:
     """A statement; numbers are constants."""
     return OpCall(target, path, tuple(Literal(a) if isinstance(a, (int, complex)) else a for a in args))
 

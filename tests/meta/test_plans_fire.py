@@ -389,6 +389,13 @@ def test_undefined_memory_is_not_compared_after_such_a_write_either() -> None:
     assert verdict.outcome is Outcome.AGREES, [d.text for d in verdict.hard]
 
 
+def test_a_wrong_gradient_after_such_a_write_differs_after_a_backward_for_a_part_too() -> None:
+    part = dataclasses.replace(KEPT, inputs=(0,))
+    written = with_steps(SQUARE, part, Probe(Site.INPUT, 0, 3), ALL)
+    assert check(written, Backend("planted", keeps_memory), CPU).outcome is Outcome.DIFFERS
+    assert check(written, Backend("planted", keeps_a_copy), CPU).outcome is Outcome.AGREES
+
+
 def test_what_follows_such_a_write_is_compared_too() -> None:
     def doubles_later(fn: Any) -> Any:
         copied, calls = keeps_a_copy(fn), []
@@ -433,7 +440,7 @@ def test_a_hook_that_eager_calls_with_none_need_not_be_called() -> None:
     most.register_hook(seen.append)
     least.backward()
     assert seen == [None]
-    ends = program(op(("v0", "v1"), "torch.aminmax", X), outputs=pair("v0", "v1"), requires_grad=True)  # type: ignore[arg-type]
+    ends = program(op(("v0", "v1"), "torch.aminmax", X), outputs=pair("v0", "v1"), requires_grad=True)
     apart = Backend("apart", lambda fn: lambda x: (x.amin(), x.amax()))
     for root in (0, 1):
         hooked = with_steps(ends, Hook(HookKind.DOUBLE, Site.OUTPUT, 1), Backward((root,)))

@@ -136,12 +136,12 @@ def test_a_slice_of_a_whole_dimension_that_is_written_is_no_view(index, dynamic)
 
     def function(x):
         x[index] = 1
-        return x.sin()
+        return x.transpose(0, 1)
 
     def gradients(fn):
         x = torch.ones(2, 3, requires_grad=True)
-        y = fn(x * 2)
-        return [torch.autograd.grad(y.sum() if k else y[:1].sum(), x, retain_graph=k == 0) for k in range(2)]
+        y = fn(x.clone())
+        return [torch.autograd.grad(y.sum(), x) for _ in range(2)]
 
     for expected, found in zip(*map(gradients, (function, aot_function(function, dynamic=dynamic))), strict=True):
         torch.testing.assert_close(found, expected)
