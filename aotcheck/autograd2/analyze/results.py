@@ -219,8 +219,8 @@ class Results:
             again = needs and chain and state_of(root).born and chain[-1].version != _torch.version_of(t)
             if not state.version and (again or (early and any(s.how.index is not None for s in chain))):
                 refuse(Event.HISTORY, "a view of what was reshaped since: its version counts that")
-            several = not early and any(s.how.index is not None and s.version < _torch.version_of(t) for s in chain)
-            if several or (early and not needs and self.traced.inputs[given].input.meta.requires_grad):
+            stale = not early and any(s.how.index is not None and s.version < _torch.version_of(t) for s in chain)
+            if stale or (early and not needs and self.traced.inputs[given].input.meta.requires_grad):
                 refuse(Event.HISTORY, "a view of an argument that was detached and written since")
             return Alias(Given(given), _steps(chain), early=early)
         if state.source is None:

@@ -164,7 +164,7 @@ def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _set_item(t: Tensor, index: Any, value: Any) -> None:
-    """Of a slice of a whole dimension eager makes no view, which torch's rules for symbols do not see."""
+    """With symbols torch makes a view of slices of whole dimensions, where eager writes the tensor itself."""
     parts = index if type(index) is tuple else (index,)
     whole = all(type(x) is slice and x == slice(None) for x in parts if x is not ...)
     Tensor.__setitem__(t, ... if whole and len(parts) <= t.dim() else index, value)
