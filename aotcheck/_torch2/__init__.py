@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -33,6 +34,7 @@ META = torch.device("meta")
 PRIM_DEVICE = torch.ops.prim.device.default
 OpOverload = torch._ops.OpOverload
 chunk_cat = torch._chunk_cat
+is_all_true = torch._is_all_true
 disabled_torch_function: Any = _C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 
@@ -43,9 +45,6 @@ disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 def without_modes() -> contextlib.AbstractContextManager[Any]:
     """Inside, no torch-dispatch mode is active: for work of ours that a trace must not record."""
     return _disable_current_modes() if _C._len_torch_dispatch_stack() else contextlib.nullcontext()
-
-
-_NOTHING = contextlib.nullcontext()
 
 
 def casts() -> tuple[tuple[str, torch.dtype], ...]:
@@ -67,11 +66,8 @@ def autocast_devices() -> list[str]:
 
 def autocast_off() -> contextlib.AbstractContextManager[Any]:
     """Inside, ops run in the dtypes of their operands: those of a graph are recorded below autocast."""
-    devices = autocast_devices()
-    if not devices:
-        return _NOTHING
     stack = contextlib.ExitStack()
-    for kind in devices:
+    for kind in autocast_devices():
         stack.enter_context(torch.autocast(kind, enabled=False))
     return stack
 
@@ -128,20 +124,17 @@ def foreign_state() -> str:
 
 # -- operators
 
+overload_name: Callable[[Any], str] = operator.attrgetter("_overloadname")
+"""Which overload of its name the op is, as ``Tensor`` in ``add.Tensor``."""
+schema_of: Callable[[Any], Any] = operator.attrgetter("_schema")
+"""The op's signature: names and types of its arguments, which of them it writes or returns views of."""
+generator_address: Callable[[torch.Generator], int] = operator.attrgetter("_cdata")
+"""What two Python objects for one generator have in common, while it is alive."""
+
 
 def op_name(op: Any) -> str:
     """The name of an op without namespace and overload."""
     return str(op.overloadpacket.__name__) if isinstance(op, OpOverload) else str(getattr(op, "__name__", "op"))
-
-
-def overload_name(op: Any) -> str:
-    """Which overload of its name the op is, as ``Tensor`` in ``add.Tensor``."""
-    return str(op._overloadname)
-
-
-def schema_of(op: Any) -> Any:
-    """The op's signature: names and types of its arguments, which of them it writes or returns views of."""
-    return op._schema
 
 
 def is_composite(op: Any) -> bool:
@@ -174,11 +167,6 @@ def kernel_in_python(op: Any) -> Any:
     return None
 
 
-def generator_address(generator: torch.Generator) -> int:
-    """What two Python objects for one generator have in common, while it is alive."""
-    return int(cast(Any, generator)._cdata)
-
-
 # -- storages
 
 ITS_BASE, ITS_ADDRESS = "._base", "._cdata"
@@ -189,7 +177,6 @@ has_symbols: Callable[[Tensor], bool] = vars(_C.TensorBase)["_has_symbolic_sizes
 """Whether a size, a stride or the offset of a tensor is a SymInt."""
 storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
 """An integer that two objects for one storage have in common, while it is alive."""
-_data: Any = vars(_C.TensorBase)["data"]
 _as_strided = functools.partial(torch.ops.aten.as_strided.default.redispatch, _C.DispatchKeySet(_C.DispatchKey.Meta))
 
 
@@ -205,11 +192,11 @@ def lying_on(storage: torch.UntypedStorage, dtype: torch.dtype, shape: Any, stri
         return cast(Tensor, _as_strided(start, shape, stride, offset))
 
 
-data_of: Callable[[Tensor], Tensor] = _data.__get__
+data_of: Callable[[Tensor], Tensor] = vars(_C.TensorBase)["data"].__get__
 """``t.data``: the same memory with a version counter of its own."""
 is_efficient_zero: Callable[[Tensor], bool] = vars(_C.TensorBase)["_is_zerotensor"]
 """Whether it is made of zeros that have no memory."""
-set_data: Callable[[Tensor, Tensor], None] = _data.__set__
+set_data: Callable[[Tensor, Tensor], None] = vars(_C.TensorBase)["data"].__set__
 """``t.data = data``, past a subclass that looks at what is assigned."""
 
 
@@ -225,9 +212,12 @@ _version: Any = vars(_C.TensorBase)["_version"]
 _set_version: Any = _C._autograd._unsafe_set_version_counter
 bound_apply: Callable[[Any], Callable[..., Any]] = functools.partial(vars(_C._FunctionBase)["apply"].__get__, None)
 """``apply`` of a ``torch.autograd.Function``, without the Python layer for transforms of torch.func."""
-_base: Any = Tensor._base
-base_of: Callable[[Tensor], Tensor | None] = _base.__get__
+base_of: Callable[[Tensor], Tensor | None] = vars(_C.TensorBase)["_base"].__get__
 """The tensor of which autograd takes another for a view."""
+view_function: Callable[[Tensor], Callable[[Tensor], Tensor]] = operator.attrgetter("_view_func_unsafe")
+"""What makes a view again from a base of the same geometry."""
+sequence_of: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
+"""The number of a node: of those that are ready, the engine runs the one made last."""
 
 
 def version_of(t: Tensor) -> int:
@@ -263,16 +253,6 @@ def shared_counters(tensors: Iterable[Tensor]) -> dict[Tensor, int]:
     return dict(zip(found, sharing_versions(found), strict=True))
 
 
-def view_function(t: Tensor) -> Callable[[Tensor], Tensor]:
-    """What makes the view ``t`` again from a base of the same geometry."""
-    return t._view_func_unsafe
-
-
-def sequence_of(node: Any) -> int:
-    """The number of a node: of those that are ready, the engine runs the one made last."""
-    return int(node._sequence_nr())
-
-
 def running_sequence_number() -> int | None:
     """The number of the node whose backward runs on this thread, if one does."""
     node = _running_node()
@@ -304,8 +284,13 @@ def recorded_gradient(node: Any, place: int) -> tuple[tuple[int, ...], torch.dty
 
 requires_grad: Callable[[Tensor], bool] = vars(_C.TensorBase)["requires_grad"].__get__
 _grad: Any = vars(_C.TensorBase)["grad"]
-gradient_of: Callable[[Tensor], Tensor | None] = _grad.__get__
-"""``t.grad``, past a subclass that looks who asks."""
+
+
+def gradient_of(t: Tensor) -> Tensor | None:
+    """``t.grad``, past a subclass that looks who asks, and past torch's warning of what can have none."""
+    return _grad.__get__(t) if t.is_leaf or t.retains_grad else None
+
+
 set_gradient: Callable[[Tensor, Tensor | None], None] = _grad.__set__
 """``t.grad = gradient``, in the same way."""
 
@@ -315,12 +300,5 @@ def has_hooks(t: Tensor) -> bool:
     return bool(t._backward_hooks) or bool(getattr(t, "_post_accumulate_grad_hooks", None)) or t.retains_grad
 
 
-@contextlib.contextmanager
-def single_threaded_backward() -> Iterator[None]:
-    """Inside, backwards run on this thread."""
-    threads = _C._is_multithreading_enabled()
-    _C._set_multithreading_enabled(False)
-    try:
-        yield
-    finally:
-        _C._set_multithreading_enabled(threads)
+single_threaded_backward = functools.partial(torch.autograd.set_multithreading_enabled, False)
+"""Inside, backwards run on this thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import sys
@@ -22,16 +23,9 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
     "PYTHON_TYPES", "FloatNode", "GuardOnDataDependentSymNode", "PythonPrinter", "ShapeEnv", "applied", "asked_by_user",
-    "decided", "evaluated", "expression_of", "hint_of", "marks_of", "new_number", "new_symbol", "range_of",
+    "decided", "evaluated", "expression_of", "hint_of", "marks_of", "new_symbol", "range_of", "remainder",
     "simplified", "symbol_named", "symbolic_int", "unbacked_number", "valued",
 ]  # fmt: skip
-
-
-def new_symbol(env: ShapeEnv, value: int, name: str) -> tuple[Any, Any]:
-    """A symbol that is ``value`` in this call, and the SymInt of it."""
-    source = ConstantSource(name)
-    symbol = env.create_symbol(value, source, dynamic_dim=DimDynamic.DYNAMIC)
-    return symbol, env.create_symintnode(symbol, hint=value, source=source)
 
 
 class FloatNode(SymNode):
@@ -65,6 +59,7 @@ for _name, _source, _function in (
     ("mul", "{} * {}", operator.mul),
     ("float_truediv", "{} / {}", operator.truediv),
     ("float_pow", "{} ** {}", operator.pow),
+    ("mod", "{} % {}", operator.mod),
     ("neg", "-{}", operator.neg),
     ("abs", "abs({})", abs),
 ):
@@ -82,6 +77,22 @@ for _name in ("sym_float", "int_truediv"):
     setattr(SymNode, _name, functools.partialmethod(functools.partial(_to_float, getattr(SymNode, _name))))
 
 
+def _floored(plain: Any, swapped: bool, *operands: Any) -> Any:
+    """Python's own ``//`` where one operand is a float, which torch rounds otherwise."""
+    floats = any(type(x) in (float, torch.SymFloat) for x in operands)
+    first, other = (getattr(torch.sym_float(x), "node", x) if floats else None for x in operands)
+    if type(first) is not FloatNode or not isinstance(other, (int, float, FloatNode)):
+        return plain(*operands)
+    nodes = first, other if isinstance(other, FloatNode) else first.wrap_float(float(other))
+    made = _derived("{} // {}", operator.floordiv, *nodes[:: -1 if swapped else 1])
+    return plain(*operands) if made is None else torch.SymFloat(made)
+
+
+for _type, _name in itertools.product((torch.SymFloat, torch.SymInt), ("floordiv", "rfloordiv")):
+    _plain = functools.partial(_floored, vars(_type)[f"__{_name}__"], _name == "rfloordiv")
+    setattr(_type, f"__{_name}__", functools.partialmethod(_plain))
+
+
 def applied(function: Callable[..., float], x: Any, /, *more: Any) -> Any:
     """What a function of ``math`` gives: for a number that is symbolic a symbol, unless data decide it."""
     node = torch.sym_float(x).node if type(x) in (torch.SymInt, torch.SymFloat) and not more else None
@@ -89,10 +100,11 @@ def applied(function: Callable[..., float], x: Any, /, *more: Any) -> Any:
     return function(x, *more) if made is None else torch.SymFloat(made)
 
 
-def new_number(env: ShapeEnv, value: float, name: str) -> tuple[Any, Any]:
-    """A symbol that is the Python number ``value`` in this call, and the SymInt or SymFloat of it."""
+def new_symbol(env: ShapeEnv, value: float, name: str, is_size: bool = False) -> tuple[Any, Any]:
+    """A symbol that is ``value`` in this call, and the SymInt or SymFloat of it; a size is no less than two."""
     source = ConstantSource(name)
-    symbol = env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+    create = env.create_symbol if is_size else env.create_unspecified_symbol
+    symbol = create(value, source, DimDynamic.DYNAMIC)
     if type(value) is int:
         return symbol, env.create_symintnode(symbol, hint=value, source=source)
     return symbol, torch.SymFloat(FloatNode(symbol, env, float, value))
@@ -104,6 +116,14 @@ def unbacked_number(env: ShapeEnv, kind: type, is_size: bool) -> Any:
     if is_size:
         torch._check(made >= 0)
     return made
+
+
+def remainder(x: Any, count: Any) -> Any:
+    """``x % count``, of which the env learns where it lies."""
+    found = x % count
+    torch._check(found >= 0)
+    torch._check(found < count)
+    return found
 
 
 def symbol_named(env: ShapeEnv, name: str) -> Any:

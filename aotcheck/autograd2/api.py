@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import fx, nn
+from torch import nn
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.config import OnUnsupported, compiling, config, count, log, prune
@@ -239,8 +239,7 @@ def aot_function(
     """
     forward, partition = fw_compiler or nop, None if partition_fn is default_partition else partition_fn
     given = forward, bw_compiler or forward, inference_compiler or forward, decompositions, partition
-    compilers = Compilers(*given, keep_inference_input_mutations)
-    compiled = Compiled(fn, compilers, dynamic)
+    compiled = Compiled(fn, Compilers(*given, keep_inference_input_mutations), dynamic)
 
     @functools.wraps(fn)
     @_torch.hide_from_dynamo
@@ -319,11 +318,7 @@ def make_boxed_func(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
 
 def make_boxed_compiler(compiler: Compiler) -> Compiler:
     """``compiler``, with what it returns boxed."""
-
-    def boxed(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(compiler(module, example_inputs))
-
-    return boxed
+    return lambda module, example_inputs: make_boxed_func(compiler(module, example_inputs))
 
 
 compiled_function = aot_function

@@ -67,9 +67,8 @@ def explain(compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     every = owner.specializations()
     sizes = "of fixed sizes" if made.fits is None else "with sizes that are symbols"
     key = [*words_of(bound, owner.gradients), *made.guards]
-    part = made.partition
-    backwards = tuple(python_of(backward_module(b), "backward") for b in part.backwards)
-    forward = python_of(forward_module(part.forward), "forward")
+    backwards = tuple(python_of(backward_module(b), "backward") for b in made.partition.backwards)
+    forward = python_of(forward_module(made.partition.forward), "forward")
     said = f"specialization {every.index(made) + 1} of {len(every)}, {sizes}"
     return Explanation(said, tuple(key), tuple(_signature(made.signature, bound)), forward, backwards, made.source)
 
@@ -77,8 +76,7 @@ def explain(compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
 def _signature(signature: Signature, bound: Bound) -> list[str]:
     effects = signature.effects
     lines = [f"input a{k}: {i}" for k, i in enumerate(signature.inputs)]
-    lines += [str(w) for w in effects.written]
-    lines += [str(m) for m in effects.moved]
+    lines += map(str, (*effects.written, *effects.moved))
     lines += [f"m{k} = {how}" for k, how in enumerate(signature.made)]
     lines += [f"looked[{len(bound.containers) + k}] = {built}" for k, built in enumerate(signature.shared)]
     lines += [a.said(bound.titles[a.table]) for a in effects.assigned]

@@ -15,18 +15,7 @@ import torch
 from torch import fx
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import (
-    CONSTANT,
-    PLACEHOLDER,
-    Graph,
-    Node,
-    ancestors,
-    examples,
-    getitem,
-    graph_module,
-    symbols_of,
-    with_values,
-)
+from aotcheck.autograd2.ir import graph as ir
 from aotcheck.autograd2.joint.joint import Backward
 from aotcheck.autograd2.trace.gate import Event, refuse
 
@@ -42,12 +31,12 @@ class ForwardGraph:
         saved_late: what is saved beside what it gives: inputs as the call leaves them.
     """
 
-    inputs: tuple[Node | str, ...]
-    nodes: tuple[Node, ...]
-    results: tuple[Node, ...]
-    saved: tuple[Node, ...]
-    defined: Mapping[str, tuple[Node, int | None]]
-    saved_late: tuple[Node, ...] = ()
+    inputs: tuple[ir.Node | str, ...]
+    nodes: tuple[ir.Node, ...]
+    results: tuple[ir.Node, ...]
+    saved: tuple[ir.Node, ...]
+    defined: Mapping[str, tuple[ir.Node, int | None]]
+    saved_late: tuple[ir.Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +49,8 @@ class BackwardGraph:
     """
 
     backward: Backward
-    inputs: tuple[Node | str, ...]
-    nodes: tuple[Node, ...]
+    inputs: tuple[ir.Node | str, ...]
+    nodes: tuple[ir.Node, ...]
     saved: tuple[int, ...]
 
     @functools.cached_property
@@ -85,15 +74,15 @@ class Partition:
 
 
 def partition(
-    graph: Graph,
-    inputs: Sequence[Node],
-    results: Sequence[Node],
+    graph: ir.Graph,
+    inputs: Sequence[ir.Node],
+    results: Sequence[ir.Node],
     backwards: Sequence[Backward],
-    written: set[Node],
+    written: set[ir.Node],
     *,
-    keep: Sequence[Node] | None = None,
-    saved_late: Sequence[Node] = (),
-    recorded: Sequence[Node] = (),
+    keep: Sequence[ir.Node] | None = None,
+    saved_late: Sequence[ir.Node] = (),
+    recorded: Sequence[ir.Node] = (),
 ) -> Partition:
     """Cut.
 
@@ -107,27 +96,26 @@ def partition(
     """
     results = _with_own_memory(graph, results)
     count = len(graph.nodes)
-    forward = ancestors([*results, *graph.effects, *(keep or ())])
+    forward = ir.ancestors([*results, *graph.effects, *(keep or ())])
     own = {n for n in recorded if n.memory is None}
     available = (forward | set(inputs) | own if keep is None else set(keep)) | set(saved_late)
     places = _places(graph)
     cuts = [_cut(places, available, b) for b in backwards]
     found = dict.fromkeys(n for saved, _ in cuts for n in saved)
-    forward |= ancestors(found.keys() & own)
-    forward |= {n for n in graph.nodes if n.op is getitem and n.args[0] in forward}
+    forward |= ir.ancestors(found.keys() & own)
+    forward |= {n for n in graph.nodes if n.op is ir.getitem and n.args[0] in forward}
     left = dict.fromkeys(n for n in saved_late if n in found)
     needed = [n for n in found if n not in left]
-    copies = {n: _copy(graph, n) if n.memory in written and n.memory is not None else n for n in needed}
-    extra = list(graph.nodes[count:])
-    order = [n for n in graph.nodes[:count] if n in forward and n.op != PLACEHOLDER] + extra
+    kept = tuple(_copy(graph, n) if n.memory in written else n for n in needed)
+    order = [n for n in graph.nodes[:count] if n in forward] + graph.nodes[count:]
     position = {n: k for k, n in enumerate([*needed, *left])}
     graphs = tuple(_backward_graph(b, *cut, position) for b, cut in zip(backwards, cuts, strict=True))
-    kept, defined = tuple(copies[n] for n in needed), dict(graph.defined)
-    takes: tuple[Node | str, ...] = (*inputs, *(name for name in symbols_of(order) if name not in defined))
+    defined = dict(graph.defined)
+    takes: tuple[ir.Node | str, ...] = (*inputs, *(name for name in ir.symbols_of(order) if name not in defined))
     return Partition(ForwardGraph(takes, tuple(order), tuple(results), kept, defined, tuple(left)), graphs)
 
 
-def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) -> BackwardGraph:
+def cut_backward(graph: ir.Graph, known: Mapping[ir.Node, int], backward: Backward) -> BackwardGraph:
     """A backward that is traced later: it has what others have saved, by position, and recomputes from it."""
     saved, nodes = _cut(_places(graph), set(known), backward)
     if any(n not in known for n in saved):
@@ -136,37 +124,39 @@ def cut_backward(graph: Graph, known: Mapping[Node, int], backward: Backward) ->
 
 
 def _backward_graph(
-    backward: Backward, saved: Sequence[Node], nodes: tuple[Node, ...], position: Mapping[Node, int]
+    backward: Backward, saved: Sequence[ir.Node], nodes: tuple[ir.Node, ...], position: Mapping[ir.Node, int]
 ) -> BackwardGraph:
-    takes: tuple[Node | str, ...] = (*saved, *symbols_of(nodes), *backward.tangents)
+    takes: tuple[ir.Node | str, ...] = (*saved, *ir.symbols_of(nodes), *backward.tangents)
     return BackwardGraph(backward, takes, nodes, tuple(position[n] for n in saved))
 
 
-def _places(graph: Graph) -> dict[Node, int]:
+def _places(graph: ir.Graph) -> dict[ir.Node, int]:
     return {n: k for k, n in enumerate([*graph.placeholders, *graph.nodes])}
 
 
-def _cut(places: dict[Node, int], available: set[Node], backward: Backward) -> tuple[list[Node], tuple[Node, ...]]:
+def _cut(
+    places: dict[ir.Node, int], available: set[ir.Node], backward: Backward
+) -> tuple[list[ir.Node], tuple[ir.Node, ...]]:
     """What a backward takes of what is available, and the nodes that it runs, in order."""
-    reached = ancestors([*backward.gradients, *backward.effects], available)
-    saved = [n for n in reached if n in available and n.op != CONSTANT]
+    reached = ir.ancestors([*backward.gradients, *backward.effects], available)
+    saved = [n for n in reached if n in available and n.op != ir.CONSTANT]
     saved.sort(key=lambda n: places.get(n, -1))
-    runs = [n for n in reached if n not in available or n.op == CONSTANT]
-    saved += [n for n in runs if n.op == PLACEHOLDER and n not in backward.tangents]
-    nodes = sorted([n for n in runs if n.op != PLACEHOLDER], key=places.__getitem__)
+    runs = [n for n in reached if n not in available or n.op == ir.CONSTANT]
+    saved += [n for n in runs if n.op == ir.PLACEHOLDER and n not in backward.tangents]
+    nodes = sorted([n for n in runs if n.op != ir.PLACEHOLDER], key=places.__getitem__)
     return saved, tuple(nodes)
 
 
-def _with_own_memory(graph: Graph, results: Sequence[Node]) -> list[Node]:
+def _with_own_memory(graph: ir.Graph, results: Sequence[ir.Node]) -> list[ir.Node]:
     """Results that neither are inputs, nor share memory with one, nor stand there twice."""
-    made: dict[Node, None] = {}
+    made: dict[ir.Node, None] = {}
     for node in results:
-        shares = node.memory is not None or node.op in (PLACEHOLDER, CONSTANT)
+        shares = node.memory is not None or node.op in (ir.PLACEHOLDER, ir.CONSTANT)
         made[_copy(graph, node) if shares or node in made else node] = None
     return list(made)
 
 
-def _copy(graph: Graph, node: Node) -> Node:
+def _copy(graph: ir.Graph, node: ir.Node) -> ir.Node:
     copy = graph.like(node, aten.clone.default, node)
     copy.geometry = node.geometry
     return copy
@@ -175,7 +165,7 @@ def _copy(graph: Graph, node: Node) -> Node:
 PartitionFunction = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 
-def joint_module(graph: Graph, whole: Partition) -> tuple[fx.GraphModule, list[Node], list[Node]]:
+def joint_module(graph: ir.Graph, whole: Partition) -> tuple[fx.GraphModule, list[ir.Node], list[ir.Node]]:
     """The joint graph that ``whole`` cut, as one module from primals and tangents to results and then gradients.
 
     Returns:
@@ -185,15 +175,15 @@ def joint_module(graph: Graph, whole: Partition) -> tuple[fx.GraphModule, list[N
     tangents, gradients = [t for b in backwards for t in b.tangents], [g for b in backwards for g in b.gradients]
     behind = {n for b in whole.backwards for n in b.nodes} - set(forward.nodes)
     nodes = [*forward.nodes, *(n for n in graph.nodes if n in behind)]
-    primals = [n for n in forward.inputs if isinstance(n, Node)]
+    primals = [n for n in forward.inputs if isinstance(n, ir.Node)]
     named: list[tuple[str, Any]] = [(f"primals_{k + 1}", n) for k, n in enumerate(primals)]
     named += [(f"tangents_{k + 1}", n) for k, n in enumerate(tangents)]
-    named += [(symbol, symbol) for symbol in symbols_of(nodes) if symbol not in forward.defined]
-    module = graph_module(named, nodes, (*forward.results, *gradients), "aotcheck_joint", forward.defined)
+    named += [(symbol, symbol) for symbol in ir.symbols_of(nodes) if symbol not in forward.defined]
+    module = ir.graph_module(named, nodes, (*forward.results, *gradients), "aotcheck_joint", forward.defined)
     return module, [n for _, n in named], nodes
 
 
-def saved_by(function: PartitionFunction, graph: Graph, whole: Partition) -> list[Node]:
+def saved_by(function: PartitionFunction, graph: ir.Graph, whole: Partition) -> list[ir.Node]:
     """What ``function`` saves of the graph that ``whole`` cut by default. Each backward computes the rest from that.
 
     Raises:
@@ -202,9 +192,9 @@ def saved_by(function: PartitionFunction, graph: Graph, whole: Partition) -> lis
     if whole.forward.defined:
         refuse(Event.PARTITION, "data decide sizes")
     module, inputs, nodes = joint_module(graph, whole)
-    fakes, primals, results = examples(inputs), len(whole.forward.inputs), len(whole.forward.results)
+    fakes, primals, results = ir.examples(inputs), len(whole.forward.inputs), len(whole.forward.results)
     known = dict(zip((n.name for n in module.graph.nodes), [*inputs, *nodes], strict=False))
-    with_values(module, fakes)
+    ir.with_values(module, fakes)
     joint = _torch.as_joint(module, {"primals": primals, "tangents": len(inputs) - primals})
     first, _ = function(joint, (fakes[:primals], fakes[primals:]), num_fwd_outputs=results)
     saved = [known.get(n.name) for n in _outputs(first)[results:]]
@@ -231,8 +221,8 @@ def default_partition(
     primals = [n for n in nodes if n.op == "placeholder" and n not in tangents]
     drawn = [n for n in nodes if torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())]
     asked = [*drawn, *wanted, *primals], gradients
-    forward, backward = (ancestors(x, inputs=operator.attrgetter("all_input_nodes")) for x in asked)
-    forward |= {n for n in nodes if n.target is getitem and n.args[0] in forward}
+    forward, backward = (ir.ancestors(x, inputs=operator.attrgetter("all_input_nodes")) for x in asked)
+    forward |= {n for n in nodes if n.target is ir.getitem and n.args[0] in forward}
     read = {a for n in backward - forward for a in n.all_input_nodes} | set(gradients)
     saved = [n for n in nodes if n in forward and n in read and n.op != "get_attr"]
     rest = [n for n in nodes if n in backward and (n not in forward or n.op == "get_attr")]

@@ -17,15 +17,7 @@ from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node, symbols_of
 from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, MadeLeaf, Mutation, Signature
 from aotcheck.autograd2.ir.size import Dynamic, Of
-from aotcheck.autograd2.joint.joint import (
-    Backward,
-    Request,
-    SavedLate,
-    check_counters,
-    saved_late,
-    trace_all,
-    trace_backward,
-)
+from aotcheck.autograd2.joint import joint
 from aotcheck.autograd2.joint.regions import Held, Order, Region, regions
 from aotcheck.autograd2.partition import BackwardGraph, Partition, cut_backward, joint_module, partition, saved_by
 from aotcheck.autograd2.runtime.compile import Compilers, compile_backward, compile_forward, nop, run_once, unused
@@ -125,17 +117,21 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
     try:
         with traced.tracer.asking():
             analysis = analyze(traced)
-            if any(len(vars(x)) > 1 for x in (*analysis.tensors, *(i.replica for i in traced.inputs))):
+            held = {name for x in (*analysis.tensors, *traced.position) for name in vars(x)} - {"aot"}
+            if not all("_capsule" in name for name in held):  # torch's own, of sizes that C++ asked for
                 refuse(Event.ATTRIBUTE, "set inside")
             recorded = tuple(traced.tracer.graph.nodes)
+            traced.tracer.kept = [
+                r.tensor for r in analysis.results
+            ]  # before torch 2.13 nodes of Functions die with these
             groups, order = regions(traced, analysis)
             gradients = (_torch.gradient_of(t) for region in groups for t in region.dropped)
             grow = {_torch.address_of(g) for g in gradients if g is not None}
             if any(_torch.address_of(x) in grow for x in analysis.tensors):
                 refuse(Event.LEAF, "the gradient of a leaf made inside is returned, and grows with the next backward")
-            late = saved_late(traced, analysis) if groups and compilers.partition is None else ()
-            backwards = [backward for region in groups for backward in trace_all(traced, region)]
-            check_counters(traced, analysis)
+            late = joint.saved_late(traced, analysis) if groups and compilers.partition is None else ()
+            backwards = [backward for region in groups for backward in joint.trace_all(traced, region)]
+            joint.check_counters(traced, analysis, groups)
             part = _partition(traced, analysis, recorded, backwards, compilers, late)
             takes, symbols = part.forward.inputs, traced.tracer.symbols
             known = [x for x in takes if isinstance(x, str)]
@@ -154,9 +150,9 @@ def _partition(
     traced: Traced,
     analysis: Analysis,
     recorded: Sequence[Node],
-    backwards: Sequence[Backward],
+    backwards: Sequence[joint.Backward],
     compilers: Compilers,
-    late: Sequence[SavedLate],
+    late: Sequence[joint.SavedLate],
 ) -> Partition:
     inputs = [i.node for i in traced.inputs if i.node is not None]
     flat = [node for node, _, _ in traced.tracer.table.flat_inputs]
@@ -178,7 +174,7 @@ def _emit(
     order: Order,
     part: Partition,
     compilers: Compilers,
-    late: Sequence[SavedLate],
+    late: Sequence[joint.SavedLate],
     given: tuple[str, ...],
 ) -> Specialization:
     symbols, signature = traced.tracer.symbols, analysis.signature
@@ -328,19 +324,19 @@ class _Seen:
 
 def _maker(
     traced: Traced, region: Region, known: Mapping[Node, int], graphs: Sequence[BackwardGraph], compilers: Compilers
-) -> Callable[[Request], Ready]:
+) -> Callable[[joint.Request], Ready]:
     """Compiles a backward when it is first asked for. One for which the joint graph was not cut is traced then."""
     tracer, symbols = traced.tracer, traced.tracer.symbols
     first = {graph.backward.request: graph for graph in graphs}
 
-    def make(request: Request) -> Ready:
+    def make(request: joint.Request) -> Ready:
         graph = first.get(request)
         if graph is None:
             count("late")
             rearm(tracer.alive)
             try:
                 with tracer.asking():
-                    graph = cut_backward(tracer.graph, known, trace_backward(traced, region, request))
+                    graph = cut_backward(tracer.graph, known, joint.trace_backward(traced, region, request))
             finally:
                 disarm(tracer.alive)
         if graph.backward.error is not None:

@@ -14,21 +14,9 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.results import Result, Results, is_lost, requires_grad
-from aotcheck.autograd2.frontend.bind import Bound
+from aotcheck.autograd2.frontend.bind import Bound, Itself
+from aotcheck.autograd2.ir import signature as sig
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
-from aotcheck.autograd2.ir.signature import (
-    Alias,
-    Assign,
-    Effects,
-    Given,
-    GradOf,
-    How,
-    Made,
-    MetadataMutation,
-    Mutation,
-    Signature,
-    Written,
-)
 from aotcheck.autograd2.ir.structure import GONE, Structure, take_apart
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.replica import Needs, state_of
@@ -71,18 +59,17 @@ def _storages(traced: Traced) -> dict[StorageState, list[int]]:
 
 def has_new_history(i: TracedInput) -> bool:
     """Whether an input has another grad_fn than it had at entry."""
-    if i.node is None and is_lost(i.replica):
-        return False
-    return requires_grad(i.replica) and i.replica.grad_fn is not i.grad_fn and i.replica.grad_fn is not None
+    known = i.node is not None or not is_lost(i.replica)
+    return known and requires_grad(i.replica) and i.replica.grad_fn not in (None, i.grad_fn)
 
 
-def _is_late(i: TracedInput, given: Given, elsewhere: bool, made: list[How]) -> bool:
+def _is_late(i: TracedInput, given: sig.Given, elsewhere: bool, made: list[sig.How]) -> bool:
     """Whether an input moves after what is computed of it gets its history: its gradients have the old shape."""
     t, shape, by_data = i.replica, tuple(i.replica.shape), elsewhere and state_of(i.replica).data_assigned
     if not (t.requires_grad and is_leaf(t)) or (leads := _torch.accumulator_of(t)) is None:
         return by_data
     expected = _torch.recorded_gradient(leads, 0)[0]
-    viewed = any(isinstance(how, Alias) and how.base == given and how.steps and not how.unmoved for how in made)
+    viewed = any(isinstance(how, sig.Alias) and how.base == given and how.steps and not how.unmoved for how in made)
     third = expected != i.geometry.shape
     unsure = elsewhere and not state_of(t).is_reset
     if (third and (unsure or expected != shape)) or (viewed and expected != shape):
@@ -90,10 +77,10 @@ def _is_late(i: TracedInput, given: Given, elsewhere: bool, made: list[How]) -> 
     return (by_data and not viewed) or expected != shape
 
 
-def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
+def data_mutations(traced: Traced, results: Results) -> tuple[sig.Written, ...]:
     """Inputs whose data changed."""
     table = traced.tracer.table
-    found: list[Written] = []
+    found: list[sig.Written] = []
     for state, members in _storages(traced).items():
         if table.is_resized(state):
             table.flat(state)
@@ -105,7 +92,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[Written, ...]:
     return tuple(found)
 
 
-def _written(traced: Traced, results: Results, roots: list[int], members: tuple[int, ...]) -> Iterator[Written]:
+def _written(traced: Traced, results: Results, roots: list[int], members: tuple[int, ...]) -> Iterator[sig.Written]:
     """What is written of inputs that share memory, which are no views of others; ``members``: all on that storage.
 
     One that gets a history is written as it lies, with that history. Without one, a single input is written as it lies;
@@ -136,23 +123,21 @@ def _written(traced: Traced, results: Results, roots: list[int], members: tuple[
             refuse(Event.FREED, f"{i.input.descriptor} is written, and has a grad_fn or gets one")
         index = results.add(table.read(i.replica), i.geometry, i.replica)
         by_view = type(i.replica.grad_fn).__name__ == "CopySlices"
-        yield Written(k, index, Mutation.DIFFERENTIABLE, on_storage=members, by_view=by_view)
+        yield sig.Written(k, index, sig.Mutation.DIFFERENTIABLE, on_storage=members, by_view=by_view)
         if len(roots) == 1 and state.flat is None:
             return
         counted = tuple(j for j in counted if j != k)
     view = table.flat(state) if root is None or recorded or first.geometry.may_overlap_itself else root
     index = results.add(table.read_view(view), view.geometry)
-    kind = Mutation.UNRECORDED if counted or recorded else Mutation.HIDDEN
+    kind = sig.Mutation.UNRECORDED if counted or recorded else sig.Mutation.HIDDEN
     flat = view is not root
-    yield Written((recorded or roots)[0], index, kind, flat, counted if flat else (), members)
+    yield sig.Written((recorded or roots)[0], index, kind, flat, counted if flat else (), members)
 
 
-def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutation, ...]:
+def metadata_mutations(traced: Traced, results: Results) -> tuple[sig.MetadataMutation, ...]:
     """Inputs of which something else changed than data."""
-    found: list[MetadataMutation] = []
-    for state in _storages(traced):
-        if state.resized and state.source is not None:
-            found.append(MetadataMutation(state.source, nbytes=state.nbytes))
+    resized = [s for s in _storages(traced) if s.resized]
+    found = [sig.MetadataMutation(s.source, nbytes=s.nbytes) for s in resized if s.source is not None]
     for k, i in enumerate(traced.inputs):
         t, meta = i.replica, i.input.meta
         now, geometry = traced.tracer.table.storage_state(t), geometry_of(t)
@@ -160,7 +145,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
         other_storage, other_geometry = now is not i.state, geometry != traced.tracer.table.spelled(i.geometry)
         needs = meta.requires_grad if lost else requires_grad(t)
         other_geometry |= (lost and not i.state.version) or (state_of(t).born is not None and not needs)
-        late = state_of(t).born is not None and _is_late(i, Given(k), other_storage, results.made)
+        late = state_of(t).born is not None and _is_late(i, sig.Given(k), other_storage, results.made)
         written = i.state.version or i.state.touched
         if i.node is None and has_new_history(i):
             moved = i.state.resized or geometry.neg or state_of(t).set or state_of(t).born
@@ -175,30 +160,30 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
             if i.real.retains_grad or (shared and not written):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is reshaped in place, and has views, data or a .grad")
             if not written:
-                found.append(MetadataMutation(k, reshapes=reshapes))
+                found.append(sig.MetadataMutation(k, reshapes=reshapes))
                 continue
         itself = state_of(t).is_reset and not moves  # set_ to where it lay, after which gradients arrive elsewhere
         if needs and (itself or (moves and ((not lost and not t.is_leaf) or geometry[3:] != i.geometry[3:]))):
             refuse(Event.STORAGE, f"{i.input.descriptor}")
-        resized = now.resized or traced.tracer.table.is_resized(now) or beyond
-        if resized and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
+        regrown = now.resized or traced.tracer.table.is_resized(now) or beyond
+        if regrown and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if moves:
             if other_storage and now.version and now.source is None:
                 traced.tracer.table.flat(now)
             at = 0 if beyond else len(found)  # before its storage shrinks
             counts, resets = not state_of(t).data_assigned, state_of(t).is_reset
-            found.insert(at, MetadataMutation(k, results.at(t), counts, late, resets=resets))
+            found.insert(at, sig.MetadataMutation(k, results.at(t), counts, late, resets=resets))
         elif i.node and not written and _torch.version_of(t) != i.version:
             if not _is_plain(i.real):
                 refuse(Event.NO_GRAD_VIEW, f"{i.input.descriptor}")
             if not state_of(t).was_a_view:
-                found.append(MetadataMutation(k, counts=True))  # as for an alias that moved
+                found.append(sig.MetadataMutation(k, counts=True))  # as for an alias that moved
         by_base = i.node is None and not state_of(t).told  # views require grad as their base does
         if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):
                 refuse(Event.HISTORY, f"{i.input.descriptor} is detached, and shares memory with another argument")
-            found.append(MetadataMutation(k, requires_grad=needs))
+            found.append(sig.MetadataMutation(k, requires_grad=needs))
         elif meta.requires_grad and needs and not meta.is_leaf and (state_of(t).detached or is_leaf(t)):
             refuse(Event.HISTORY, f"{i.input.descriptor} is detached and requires grad again")
     return tuple(found)
@@ -208,7 +193,7 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[MetadataMutati
 class Analysis:
     """What a specialization does, and the graph's results; ``tensors`` are the replicas of what it makes."""
 
-    signature: Signature
+    signature: sig.Signature
     results: tuple[Result, ...]
     tensors: tuple[Tensor, ...]
 
@@ -222,16 +207,15 @@ def analyze(traced: Traced) -> Analysis:
     position: dict[Tensor, int] = {}
 
     def leaf(t: Tensor) -> int:
-        if t not in position:
-            position[t] = len(tensors)
+        if (k := position.setdefault(t, len(tensors))) == len(tensors):
             tensors.append(t)
-        return position[t]
+        return k
 
     def apart(x: Any) -> Structure:
         return take_apart(x, leaf, functools.partial(shared.position, apart), _refuse_object)
 
     output = apart(traced.result)
-    assigned = [Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
+    assigned = [sig.Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
     gradients = _gradients(traced, apart, tensors)
     if any(t.retains_grad for t in (*traced.position, *tensors)):
         refuse(Event.HOOK, "retain_grad")
@@ -239,9 +223,9 @@ def analyze(traced: Traced) -> Analysis:
     moved = metadata_mutations(traced, results)
     results.finish()
     shared.looked = Bound().container  # ``apart`` is a cycle, and would keep what the call brought
-    effects = Effects(written, moved, tuple(assigned), gradients, traced.grad_mode)
+    effects = sig.Effects(written, moved, tuple(assigned), gradients, traced.grad_mode)
     inputs, looks = tuple(i.input for i in traced.inputs), tuple(r.look for r in results.of_graph)
-    signature = Signature(inputs, tuple(results.made), output, effects, looks, tuple(shared.built))
+    signature = sig.Signature(inputs, tuple(results.made), output, effects, looks, tuple(shared.built))
     return Analysis(signature, tuple(results.of_graph), tuple(results.tensors))
 
 
@@ -252,8 +236,7 @@ class _Shared:
         self.looked = traced.bound.container
         self.count = len(traced.bound.containers)
         self.built: list[Structure] = []
-        self.places: list[tuple[Any, int]] = []
-        self.repeated: list[Any] = []
+        self.repeated: dict[Itself, int | None] = {}  # where each is found, once it is built
         met = Bound()
 
         def meet(x: Any) -> int | None:
@@ -261,8 +244,7 @@ class _Shared:
                 return position
             if met.enter(x, ""):
                 return None
-            if not any(x is y for y in self.repeated):
-                self.repeated.append(x)
+            self.repeated[Itself(x)] = None
             return 0
 
         for x in (traced.result, *(x for _, key, v in traced.changes for x in (key, v))):
@@ -270,34 +252,31 @@ class _Shared:
 
     def position(self, apart: Callable[[Any], Structure], x: Any) -> int | None:
         """Where a call finds the container ``x``; None if it is built in place."""
-        if (position := self.looked(x)) is not None or not any(x is y for y in self.repeated):
+        if (position := self.looked(x)) is not None or (key := Itself(x)) not in self.repeated:
             return position
-        if (known := next((k for y, k in self.places if y is x), None)) is None:
-            self.repeated = [y for y in self.repeated if y is not x]
-            structure = apart(x)
-            self.built.append(structure)
-            known = self.count + len(self.built) - 1
-            self.places.append((x, known))
-            self.repeated.append(x)
-        return known
+        if self.repeated[key] is None:
+            del self.repeated[key]  # as ``apart`` comes here again
+            self.built.append(apart(x))
+            self.repeated[key] = self.count + len(self.built) - 1
+        return self.repeated[key]
 
 
-def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple[Given | Made, Structure], ...]:
+def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple[sig.Given | sig.Made, Structure], ...]:
     """Leaves whose ``.grad`` is another tensor than before; ``tensors`` are those that the call gives."""
-    before = {i.input.descriptor.of: i.replica for i in traced.inputs if isinstance(i.input.descriptor, GradOf)}
-    found: list[tuple[Given | Made, Structure]] = []
+    before = {i.input.descriptor.of: i.replica for i in traced.inputs if isinstance(i.input.descriptor, sig.GradOf)}
+    found: list[tuple[sig.Given | sig.Made, Structure]] = []
     for k, i in enumerate(traced.inputs if traced.tracer.needs.gradients else ()):
         now = _torch.gradient_of(i.replica)
         if now is not before.get(i.input.descriptor):
             if now is not None and now.shape != i.replica.shape:
                 refuse(Event.LEAF, f"{i.input.descriptor} gets a gradient and then another shape")
-            found.append((Given(k), apart(now)))
+            found.append((sig.Given(k), apart(now)))
     for k, t in enumerate(tensors):  # which grow
         gradient = _torch.gradient_of(t) if is_leaf(t) and traced.input_of(t) is None else None
         if gradient is not None and (gradient.shape != t.shape or any(gradient is x for x in tensors)):
             refuse(Event.LEAF, "a leaf made inside is returned, with its gradient, or one of another shape")
         if gradient is not None:
-            found.append((Made(k), apart(gradient)))
+            found.append((sig.Made(k), apart(gradient)))
     return tuple(found)
 
 

@@ -27,8 +27,7 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Node
-from aotcheck.autograd2.ir.meta import Geometry, geometry_of
-from aotcheck.autograd2.ir.meta import is_leaf as is_leaf_of
+from aotcheck.autograd2.ir.meta import Geometry, geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import Alias, Fresh, Given, GraphResult, How, Made, MadeLeaf, Step
 from aotcheck.autograd2.ir.size import same, term
 from aotcheck.autograd2.trace.gate import Event, refuse
@@ -127,8 +126,8 @@ class Results:
         if type(t) is not Replica:
             refuse(Event.CAPTURED if type(t) in (Tensor, torch.nn.Parameter) else Event.WRAPPER, "a foreign result")
         lost = is_lost(t)
-        is_leaf = not lost and _is_new_leaf(t)
-        needs = is_leaf or lost or (requires_grad(t) and not t.is_leaf)
+        new_leaf = not lost and _is_new_leaf(t)
+        needs = new_leaf or lost or (requires_grad(t) and not t.is_leaf)
         state = self.traced.tracer.table.storage_state(t)
         chain, root = self._chain(t, stop_at_detach=state in self._detached)
         if t.is_inference() is not root.is_inference():
@@ -137,26 +136,27 @@ class Results:
             refuse(Event.HISTORY, "a tensor detached from one of several views, which was written since")
         if state.version and any(s.op in UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
-        told_later = any(_torch.requires_grad(s.source) and is_leaf_of(s.source) for s in chain[1:])
+        told_later = any(_torch.requires_grad(s.source) and is_leaf(s.source) for s in chain[1:])
         if told_later and needs and not lost and _requires_after(root, chain):
             refuse(Event.LEAF, "a view of a view that was made before its base required grad")
         if lost and (not _is_early(t, chain) or (_is_custom(t, chain) and not _is_custom(root, ()))):
             refuse(Event.NO_GRAD_VIEW)
-        if is_leaf or state_of(t).is_parameter:
+        if new_leaf or state_of(t).is_parameter:
             plain = self._plain(t, False, chain, place_of(t))
-            if is_leaf and isinstance(plain, Alias) and isinstance(plain.base, Given):
+            if new_leaf and isinstance(plain, Alias) and isinstance(plain.base, Given):
                 of = self.traced.inputs[plain.base.input]
                 if of.input.meta.requires_grad and not requires_grad(of.replica):
                     refuse(Event.LEAF, "a view of an argument that does not require grad any more")
                 if plain.geometry is not None and _torch.base_of(t) is not None:
                     refuse(Event.LEAF, "a view of an argument that was reshaped in place or moved, and requires grad")
-            return MadeLeaf(plain, is_leaf, state_of(t).is_parameter)
-        if chain and _is_new_leaf(root) and self.traced.input_of(root) is None:
-            made: How = Alias(self._made(root), _steps(chain))
+            return MadeLeaf(plain, new_leaf, state_of(t).is_parameter)
+        detached = bool(chain) and chain[0].op in _DETACHES and (root, False) not in self._position
+        of_leaf = chain and _is_new_leaf(root) and self.traced.input_of(root) is None
+        if of_leaf and not (detached and state_of(root).born):
             moved = state_of(root).detached if needs else state_of(root).born
             if lost or moved or _requires_after(root, chain) != needs:
                 refuse(Event.HISTORY, "a view of a leaf made inside that was detached or written since")
-            return made
+            return Alias(self._made(root), _steps(chain))
         if root in self._left or self._is_displaced(root):
             born = state_of(t).born
             if root is not t or born is None or self._lies(t, born):
@@ -283,7 +283,7 @@ class Results:
             source = step.source
             if not self._lies(t, step.place) or not self._lies(source, step.source_place):
                 break
-            if step.op in UNSAFE_SPLITS and _torch.version_of(t) > 0:
+            if step.op in UNSAFE and _torch.version_of(t) > 0:
                 break  # autograd takes it for no view, and what was written since belongs to its own history
             counts = source.is_inference() and not step.how.inference  # versions: it may be written
             if step.op in _DETACHES and ((stop_at_detach and not counts) or (t.requires_grad and not t.is_leaf)):

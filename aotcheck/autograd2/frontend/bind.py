@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -22,19 +23,10 @@ from torch import Tensor, nn
 from aotcheck.autograd2.ir.meta import is_leaf
 from aotcheck.autograd2.ir.signature import Descriptor, GradOf, Named
 from aotcheck.autograd2.ir.size import SYMBOLIC
-from aotcheck.autograd2.ir.structure import (
-    GONE,
-    PLAIN,
-    Attributes,
-    Globals,
-    attribute_tables,
-    content_of,
-    own_attributes,
-    slots_of,
-)
+from aotcheck.autograd2.ir.structure import PLAIN, Attributes, Globals, attribute_tables, content_of, own_attributes
 
-_OPAQUE: tuple[type, ...] = (type, types.ModuleType, types.BuiltinFunctionType, torch.Generator, torch.UntypedStorage)
-_OPAQUE += (torch.cuda.Stream, torch.finfo, torch.iinfo)
+_PASSED_OVER: tuple[type, ...] = (type, types.ModuleType, types.BuiltinFunctionType, torch.finfo, torch.iinfo)
+_OPAQUE = (*_PASSED_OVER, torch.Generator, torch.UntypedStorage, torch.cuda.Stream)
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 _NOT_LOOKED_INTO = ("torch.", "aotcheck.autograd2.", "numpy.", "logging.")
 _HEAP_TYPE = 1 << 9  # of a class's flags: the class is not one of those that are part of the interpreter
@@ -106,15 +98,14 @@ class Bound:
     def add_gradients(self) -> None:
         """Gradients of leaves are inputs as well."""
         for descriptor, t in list(self.tensors):
-            gradient = t.grad if t.requires_grad and is_leaf(t) else None
+            gradient = t.grad if is_leaf(t) else None
             self.key.append(gradient is not None)
             if gradient is not None:
                 self.tensor(gradient, GradOf(descriptor))
 
     def tensor(self, t: Tensor, descriptor: Descriptor) -> None:
         """A tensor was found."""
-        index = self.position.get(id(t))
-        if index is None:
+        if (index := self.position.get(id(t))) is None:
             index = self.position[id(t)] = len(self.tensors)
             self.tensors.append((descriptor, t))
             self.uninitialized |= type(t) in _UNINITIALIZED
@@ -133,8 +124,7 @@ class Bound:
 
     def enter(self, x: Any, path: str) -> bool:
         """Whether a container is met for the first time."""
-        index = self.seen.get(id(x))
-        if index is not None:
+        if (index := self.container(x)) is not None:
             self.key.append(("again", index))
             return False
         self.seen[id(x)] = len(self.containers)
@@ -161,12 +151,12 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     return bound
 
 
+@dataclass
 class _Walk:
     """Walks values; ``kind`` is that of tensors among them."""
 
-    def __init__(self, bound: Bound, kind: str = "") -> None:
-        self.bound = bound
-        self.kind = kind
+    bound: Bound
+    kind: str = ""
 
     def value(self, x: Any, path: str) -> None:
         """Anything."""
@@ -176,11 +166,11 @@ class _Walk:
     def item(self, x: Any, path: str, spot: Spot) -> None:
         """Anything that lies in a place where it can be replaced."""
         kind, bound = type(x), self.bound
-        if kind is int or (kind is float and x == x and repr(x) != "-0.0"):
+        if kind is int or (kind is float and math.isfinite(x) and repr(x) != "-0.0"):
             bound.key.append(kind)
             bound.numbers[spot] = x
             bound.values.append((path, x))
-        elif kind is tuple:
+        elif kind in (tuple, torch.Size) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
             bound.key.append((kind, len(x)))
             for k, v in enumerate(x):
                 self.item(v, f"{path}[{k}]", (*spot, k))
@@ -310,21 +300,19 @@ class _Walk:
             self.item(x.__defaults__, f"{path}.__defaults__", (table, "__defaults__"))
             self.value(x.__kwdefaults__, f"{path}.__kwdefaults__")
         for name, cell in zip(x.__code__.co_freevars, x.__closure__ or (), strict=True):
-            table, content = bound.table(cell, name), content_of(cell)
-            if content is GONE:
-                bound.key.append("empty")
-            else:
-                self.item(content, name, (table, None))
-        names = [n for n in _names(x.__code__) if n in x.__globals__ and not isinstance(x.__globals__[n], _OPAQUE)]
+            self.item(content_of(cell), name, (bound.table(cell, name), None))  # ``GONE`` of an empty one
+        held = x.__globals__
+        names = [n for n in _names(x.__code__) if not isinstance(held.get(n), _PASSED_OVER)]  # it may set more
         if names:
-            table = bound.table(Globals(x.__globals__, tuple(names)), "globals")
+            table = bound.table(Globals(held, tuple(names)), "globals")
             for name in names:
-                self.item(x.__globals__[name], name, (table, name))
+                if name in held:
+                    self.item(held[name], name, (table, name))
 
     def object(self, x: Any, path: str) -> None:
         """An object of a class that is not torch's: its attributes."""
         kind: Any = type(x)
-        if kind.__dictoffset__ or slots_of(kind):
+        if attribute_tables(x):
             if self.bound.enter(x, path):
                 self.bound.key.append(kind)
                 self.attributes(x, path)

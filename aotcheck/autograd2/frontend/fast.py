@@ -263,7 +263,8 @@ def _tensors(s: _Source, tensors: Sequence[Tensor]) -> bool:
             s.checks.append(f"{name}{_torch.ITS_BASE} is None")
             s.checks += [f"{name}.is_leaf is {t.is_leaf}"] if t.requires_grad else []
         else:
-            s.checks.append(f"leaf({name}) is {t.is_leaf}")
+            of_base = f"{name}{_torch.ITS_BASE}.untyped_storage(){_torch.ITS_ADDRESS}"
+            s.checks += [f"leaf({name}) is {t.is_leaf}", f"{of_base} == s_{name}{_torch.ITS_ADDRESS}"]
         if torch.is_inference_mode_enabled() or t.is_inference():
             s.checks.append(f"{name}.is_inference() is {t.is_inference()}")
         shared.setdefault(_torch.storage_address(storage), []).append((name, t, geometry_of(t)))

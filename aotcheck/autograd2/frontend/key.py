@@ -45,7 +45,8 @@ def key_of(bound: Bound, gradients: bool) -> Key:
         parts.append(first)
         if base is not None:
             tells = t.requires_grad and marks[1] and _torch.accumulator_of(t) is not None
-            parts.append((known.get(base), bases.setdefault(base, k), _torch.creation_meta(t), tells))
+            moved = _torch.address_of(base) != _torch.address_of(t)
+            parts.append((known.get(base), bases.setdefault(base, k), _torch.creation_meta(t), tells, moved))
             if base not in known:
                 parts.append((type(base), base.dtype, base.requires_grad, is_leaf(base)))
             if base.dtype is not t.dtype:  # autograd makes it again by its op, whatever shape it was given since

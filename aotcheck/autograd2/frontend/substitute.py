@@ -7,6 +7,7 @@ was put there is what every call has to assign.
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +18,15 @@ from torch import Tensor
 from aotcheck.autograd2.frontend.bind import ARGUMENTS, Bound
 from aotcheck.autograd2.ir.structure import GONE, PLAIN, content_of, set_content, unchanged
 
+CACHED = type(functools.cache(len))
 Change = tuple[int, Any, Any]
 """Which table, the key, and the value that it has now; ``GONE`` if none."""
 
 
-def replaced(x: Any, replicas: Mapping[Tensor, Tensor]) -> Any:
-    """``x`` with replicas for tensors, in tuples and weak references too; anything else is the same object."""
+def replaced(x: Any, replicas: Mapping[Any, Any]) -> Any:
+    """``x`` with replicas for tensors, in tuples and weak references too; of the rest only functions with a cache."""
     kind = type(x)
-    if issubclass(kind, Tensor):
+    if issubclass(kind, Tensor) or kind is CACHED:
         return replicas.get(x, x)
     if kind is weakref.ref:
         replica = replicas.get(target) if isinstance(target := x(), Tensor) else None
@@ -37,7 +39,7 @@ def replaced(x: Any, replicas: Mapping[Tensor, Tensor]) -> Any:
     return x
 
 
-def _with_replicas(content: Any, table: Any, replicas: Mapping[Tensor, Tensor]) -> Any:
+def _with_replicas(content: Any, table: Any, replicas: Mapping[Any, Any]) -> Any:
     if type(table) is types.CellType:
         return replaced(content, replicas)
     if type(content) is dict:
@@ -46,7 +48,7 @@ def _with_replicas(content: Any, table: Any, replicas: Mapping[Tensor, Tensor]) 
 
 
 def arguments(
-    bound: Bound, args: Sequence[Any], kwargs: Mapping[str, Any], replicas: Mapping[Tensor, Tensor], symbols: Any
+    bound: Bound, args: Sequence[Any], kwargs: Mapping[str, Any], replicas: Mapping[Any, Any], symbols: Any
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments with replicas for tensors and with ``symbols`` for numbers, by their positions."""
     given: dict[Any, Any] = {k: replaced(a, replicas) for k, a in (*enumerate(args), *kwargs.items())}
@@ -68,18 +70,18 @@ def _place(contents: Any, bound: Bound, symbols: Mapping[int, Any]) -> None:
 
 
 def _placed(x: Any, path: Sequence[int], symbol: Any) -> Any:
-    """``x``, a tuple of tuples, with a symbol at that path."""
+    """``x``, a tuple of tuples, which may be named, with a symbol at that path."""
     if not path:
         return symbol
-    return tuple(_placed(v, path[1:], symbol) if k == path[0] else v for k, v in enumerate(x))
+    items = [_placed(v, path[1:], symbol) if k == path[0] else v for k, v in enumerate(x)]
+    return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
 
 
 @contextlib.contextmanager
-def substituted(bound: Bound, replicas: Mapping[Tensor, Tensor], symbols: Mapping[int, Any]) -> Iterator[list[Any]]:
+def substituted(bound: Bound, replicas: Mapping[Any, Any], symbols: Mapping[int, Any]) -> Iterator[list[Any]]:
     """Inside, tables hold replicas and symbols. Gives what each held at first, for ``changes``."""
     before = [content_of(table) for table in bound.tables]
-    during = [_with_replicas(content, table, replicas) for content, table in zip(before, bound.tables, strict=True)]
-    contents = dict(enumerate(during))
+    contents = {k: _with_replicas(content, bound.tables[k], replicas) for k, content in enumerate(before)}
     _place(contents, bound, symbols)
     during = list(contents.values())
     differs = [not unchanged(table, content) for table, content in zip(bound.tables, during, strict=True)]

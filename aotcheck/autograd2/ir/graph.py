@@ -85,9 +85,7 @@ class Graph:
 
     def placeholder(self, geometry: Geometry, device: torch.device) -> Node:
         """A new input."""
-        node = Node(PLACEHOLDER)
-        node.geometry, node.device, node.memory = geometry, device, node
-        self.placeholders.append(node)
+        self.placeholders.append(node := placeholder(geometry, device))
         return node
 
     def constant(self, value: Tensor, geometry: Geometry) -> Node:
@@ -118,9 +116,16 @@ class Graph:
 
     def view(self, op: Any, source: Node, *args: Any, **kwargs: Any) -> Node:
         """An operation on ``source`` whose result may share memory with it."""
-        node = self.call(op, (source, *args), kwargs)
-        node.device, node.memory, node.where = source.device, source.memory, source.where
+        node = self.like(source, op, source, *args, **kwargs)
+        node.memory = source.memory
         return node
+
+
+def placeholder(geometry: Geometry, device: torch.device) -> Node:
+    """An input of a graph, or what stands for one."""
+    node = Node(PLACEHOLDER)
+    node.geometry, node.device, node.memory = geometry, device, node
+    return node
 
 
 def nodes_in(arguments: Iterable[Any]) -> Iterator[Node]:
@@ -150,9 +155,6 @@ def ancestors(
             if node not in stop:
                 todo.extend(inputs(node))
     return seen
-
-
-NOTHING: Mapping[str, tuple[Node, int | None]] = {}
 
 
 class _Lowering:
@@ -205,7 +207,7 @@ def graph_module(
     nodes: Sequence[Node],
     outputs: Sequence[Node | None],
     name: str,
-    defined: Mapping[str, tuple[Node, int | None]] = NOTHING,
+    defined: Mapping[str, tuple[Node, int | None]] = {},
 ) -> fx.GraphModule:
     """A module that takes ``inputs``, by their names, runs ``nodes`` and returns ``outputs`` in a tuple.
 
@@ -228,7 +230,6 @@ def graph_module(
             at[node] = graph.placeholder(title)
     for node in nodes:
         if node.op == CONSTANT:
-            assert node.constant is not None
             title = f"_tensor_constant{len(attributes)}"
             attributes[title] = node.constant
             at[node] = graph.get_attr(title)
@@ -249,13 +250,7 @@ def graph_module(
             if symbol in found:
                 lower.symbols[found[symbol]] = number
     graph.output((*[None if n is None else at[n] for n in outputs], *[numbers[symbol] for symbol in defined]))
-    root = torch.nn.Module()
-    for title, value in attributes.items():
-        if isinstance(value, torch.Tensor):
-            root.register_buffer(title, value, persistent=False)
-        else:
-            setattr(root, title, value)
-    return fx.GraphModule(root, graph, class_name=name)
+    return fx.GraphModule(attributes, graph, class_name=name)
 
 
 def examples(inputs: Sequence[Node | str], env: Any = None) -> list[Any]:

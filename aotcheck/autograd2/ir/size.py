@@ -32,14 +32,12 @@ class _Printer(_torch.PythonPrinter):
         return f"float({self._print(expr.args[0])})"
 
     def _print_Float(self, expr: Any) -> str:
-        return repr(float(expr))
+        return text(float(expr))
 
 
 def term(x: Any) -> Any:
     """The term of an int or SymInt, what the trace has learnt applied; anything else as it is."""
-    if type(x) not in SYMBOLIC:
-        return x
-    return _torch.expression_of(x)
+    return _torch.expression_of(x) if type(x) in SYMBOLIC else x
 
 
 def symbols(x: Any) -> set[Any]:
@@ -63,6 +61,8 @@ def text(x: Any) -> str:
     """A term as Python source, with the symbols as names; lists and tuples of terms as lists."""
     if isinstance(x, (list, tuple)):
         return "[" + ", ".join(map(text, x)) + "]"
+    if type(x) is float:
+        return re.sub("(inf|nan)", r"math.\1", repr(x))
     return str(_Printer().doprint(x)) if isinstance(x, sympy.Basic) else repr(x)
 
 
@@ -118,14 +118,8 @@ def dense_strides(shape: Sequence[Size], order: Sequence[int]) -> tuple[Size, ..
 
 def is_contiguous(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
     """Whether the strides are row-major; those of dimensions of one element do not matter."""
-    if 0 in shape:
-        return True
-    expected: Any = 1
-    for n, s in zip(reversed(shape), reversed(stride), strict=True):
-        if not (type(n) is int and n == 1) and not same(s, expected):
-            return False
-        expected = expected * n
-    return True
+    expected = contiguous_strides(shape)
+    return 0 in shape or all(n == 1 or same(s, e) for n, s, e in zip(shape, stride, expected, strict=True))
 
 
 class Of(enum.Enum):

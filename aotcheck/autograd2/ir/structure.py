@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy
 import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.size import SYMBOLIC, Size, term, text
 
+COPIED = (numpy.ndarray, bytearray)  # what is made inside is another object in each call
 GONE: Any = object()
 """In place of a value: there is none."""
 
@@ -63,9 +65,7 @@ def set_content(table: Any, content: Any) -> None:
             table.cell_contents = content
         elif _cell(table) is not GONE:
             del table.cell_contents
-    elif kind is Globals:
-        table.owner.update(content)
-    elif kind is Attributes:
+    elif kind in (Globals, Attributes):
         for name in table.names:
             set_item(table, name, content.get(name, GONE))
     elif issubclass(kind, dict):
@@ -95,10 +95,10 @@ def set_item(table: Any, key: Any, value: Any) -> None:
     elif kind is Globals or issubclass(kind, dict):
         at: dict[Any, Any] = table.owner if kind is Globals else table
         plain: Any = collections.OrderedDict if isinstance(at, collections.OrderedDict) else dict
-        if value is GONE:
-            plain.__delitem__(at, key)
-        else:
+        if value is not GONE:
             plain.__setitem__(at, key, value)
+        elif dict.__contains__(at, key):
+            plain.__delitem__(at, key)
     else:
         set_content(table, value)
 
@@ -272,14 +272,20 @@ def take_apart(
         return Looked(position)
     kind: Any = type(x)
     content = _content(x, go)
-    if content is not None and (kind in _CONTAINERS or hasattr(x, "_fields")):
+    if content is not None and (kind in _CONTAINERS or hasattr(kind, "_fields")):
         return content
     if kind in _torch.pytree.SUPPORTED_NODES:
         children, spec = _torch.pytree.tree_flatten(x, is_leaf=lambda y: y is not x)
         return TreeOf(spec, tuple(map(go, children)))
+    if kind is slice:
+        return ListOf(slice, tuple(map(go, (x.start, x.stop, x.step))))
     known = (types.FunctionType, types.ModuleType, enum.Enum)
     if kind is weakref.ref and isinstance(x(), Tensor):
         return refuse("weak reference to a tensor")
+    inside = [*map(content_of, x.__closure__ or ()), *(x.__defaults__ or ())] if kind is types.FunctionType else []
+    inside += list(x.flat) if kind is numpy.ndarray and x.dtype.hasobject else []
+    if any(type(v) in SYMBOLIC or hasattr(v, "aot") for v in inside) or isinstance(x, _MADE_ONCE):
+        return refuse(kind.__name__)
     if content is None and (isinstance(x, known) or not (kind.__dictoffset__ or slots_of(kind))):
         return Const(x)
     if kind.__module__.startswith(("torch.", "functools")) and not isinstance(x, torch.nn.Module):
@@ -288,16 +294,18 @@ def take_apart(
     return ObjectOf(kind, tuple(held), tuple(map(go, held.values())), content)
 
 
+_MADE_ONCE = (collections.abc.Iterator, collections.abc.MappingView, types.CoroutineType)
 _CONTAINERS = (dict, collections.OrderedDict, collections.defaultdict, list, tuple, set, frozenset, torch.Size)
 
 
 def _content(x: Any, go: Callable[[Any], Structure]) -> Structure | None:
     """What a dict, list, tuple or set holds, or an object of a class of the user's that is one."""
     if isinstance(x, dict):
-        default, kind = getattr(x, "default_factory", None), type(x) if type(x) in _CONTAINERS else dict
-        return DictOf(kind, tuple(map(go, dict.keys(x))), tuple(map(go, dict.values(x))), default)
+        default, kind = vars(collections.defaultdict)["default_factory"], type(x) if type(x) in _CONTAINERS else dict
+        made = default.__get__(x) if isinstance(x, collections.defaultdict) else None
+        return DictOf(kind, tuple(map(go, dict.keys(x))), tuple(map(go, dict.values(x))), made)
     if isinstance(x, (list, tuple, set, frozenset)):
-        return ListOf(type(x) if type(x) in _CONTAINERS or hasattr(x, "_fields") else list, tuple(map(go, x)))
+        return ListOf(type(x) if type(x) in _CONTAINERS or hasattr(type(x), "_fields") else list, tuple(map(go, x)))
     return None
 
 
@@ -307,14 +315,16 @@ def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], size
         case Leaf(index):
             return made[index]
         case Const(value):
-            return value
+            return value.copy() if type(value) in COPIED else value
         case Looked(index):
             return looked[index]
         case Sized(number):
             return eval(text(number), {"math": math}, sizes)
         case ListOf(kind, items):
             values = [build(item, made, looked, sizes) for item in items]
-            return kind(*values) if hasattr(kind, "_fields") else values if kind is list else kind(values)
+            if kind is slice or hasattr(kind, "_fields"):
+                return kind(*values)
+            return values if kind is list else kind(values)
         case DictOf(kind, keys, items, default):
             names = [build(k, made, looked, sizes) for k in keys]
             pairs = list(zip(names, [build(v, made, looked, sizes) for v in items], strict=True))

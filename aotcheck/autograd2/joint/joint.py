@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.analyze.analysis import Analysis
 from aotcheck.autograd2.errors import UnsupportedError
-from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node
+from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node, placeholder
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import Mutation
 from aotcheck.autograd2.joint.regions import Component, Region, edge_of
@@ -95,8 +95,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
         if wanted or undefined:
             if wanted and request.strides is not None:
                 lies = lies._replace(stride=request.strides[len(nodes)])
-            node = tracer.graph.placeholder(lies, device)
-            tracer.graph.placeholders.remove(node)
+            node = placeholder(lies, device)
             starts.append(edge_of(start))
             tangents.append(tracer.fresh_at(lies, node, device))
         if wanted:
@@ -197,14 +196,12 @@ def saved_late(traced: Traced, analysis: Analysis) -> tuple[SavedLate, ...]:
         if w.input in moved or state.lost is not None or state in recorded:
             continue
         view = table.flat(state) if w.flat else table.view_at(state, table.spelled(traced.inputs[w.input].geometry))
-        view.value, view.version = _stands_for(view), state.version
-        found.append(SavedLate(view.value, w.input, view.geometry.dtype if w.flat else None))
+        found.append(SavedLate(_replaced(view), w.input, view.geometry.dtype if w.flat else None))
         _forget(state, view)
         for k, i in enumerate(traced.inputs if w.flat else ()):
             part = state.views.get(i.geometry)
             if i.state is state and i.node is not None and k not in moved and part not in (None, view):
-                part.value, part.version = _stands_for(part), state.version
-                found.append(SavedLate(part.value, k))
+                found.append(SavedLate(_replaced(part), k))
     for state in table.states.values():
         root = state.roots[0] if state.lost is None and len(state.roots) == 1 else None
         if root is not None and root.version == state.version and root.value in results:
@@ -212,7 +209,7 @@ def saved_late(traced: Traced, analysis: Analysis) -> tuple[SavedLate, ...]:
     return tuple(found)
 
 
-def check_counters(traced: Traced, analysis: Analysis) -> None:
+def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region]) -> None:
     """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
     results = {r.node for r in analysis.results}
     recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
@@ -231,12 +228,17 @@ def check_counters(traced: Traced, analysis: Analysis) -> None:
     for state in traced.tracer.table.states.values():
         seen = state.is_input or any(view.value in results for view in state.views.values())
         if state.needed and state.own_counter and seen:
-            refuse(Event.COUNTERS)
+            held = [h.saved for region in groups for h in region.held()]
+            known = (*traced.position, *analysis.tensors, *itertools.chain(*held))
+            lying = [t for t in known if type(t) is Replica and traced.tracer.table.storage_state(t) is state]
+            if not all(held) or any(_torch.sharing_versions(lying)):
+                refuse(Event.COUNTERS)
 
 
-def _stands_for(view: View) -> Node:
-    node = Node(PLACEHOLDER)
-    node.geometry, node.device, node.memory = view.geometry, view.state.device, node
+def _replaced(view: View) -> Node:
+    """What stands for the value of a view from now on."""
+    node = placeholder(view.geometry, view.state.device)
+    view.value, view.version = node, view.state.version
     return node
 
 
@@ -257,7 +259,6 @@ def _freed(traced: Traced, k: int) -> SavedLate | None:
         return None
     for view in state.views.values():
         view.value, view.version = None, -1
-    whole = state.views[g]
-    whole.value, whole.version = _stands_for(whole), state.version
-    lost.value = traced.tracer.graph.view(torch.ops.aten.view.default, whole.value, [-1])
-    return SavedLate(whole.value, k, freed=True)
+    node = _replaced(state.views[g])
+    lost.value = traced.tracer.graph.view(torch.ops.aten.view.default, node, [-1])
+    return SavedLate(node, k, freed=True)

@@ -124,7 +124,6 @@ class _Graph:
     order: list[Any] = field(default_factory=list, init=False)
     cuts: dict[Edge, int] = field(default_factory=dict, init=False)
     labels: dict[Any, int] = field(default_factory=dict, init=False)
-    ends: dict[Edge, tuple[End | None, Edge | Tensor | None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         results, made = self.analysis.results, self.analysis.signature.made
@@ -194,11 +193,6 @@ class _Graph:
 
     def end(self, e: Edge) -> tuple[End | None, Edge | Tensor | None]:
         """The end of gradients at an edge, and what to ask for; None if they go on. Nobody sees dropped leaves."""
-        if e not in self.ends:
-            self.ends[e] = self._end(e)
-        return self.ends[e]
-
-    def _end(self, e: Edge) -> tuple[End | None, Edge | Tensor | None]:
         if e in self.entries:
             return self.entries[e], e
         if e in self.cuts:

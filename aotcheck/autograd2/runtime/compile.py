@@ -22,16 +22,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck._torch2.dispatch import TENSOR, quick_op
 from aotcheck.autograd2.config import config, log, python_of
 from aotcheck.autograd2.errors import NotFunctionalError, SchemaError
-from aotcheck.autograd2.ir.graph import (
-    CONSTANT,
-    Node,
-    ancestors,
-    examples,
-    getitem,
-    graph_module,
-    symbols_of,
-    with_values,
-)
+from aotcheck.autograd2.ir import graph as ir
 from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.partition import BackwardGraph, ForwardGraph, Partition, PartitionFunction
 from aotcheck.autograd2.trace.info import info_of
@@ -87,12 +78,12 @@ _count = itertools.count()
 class _Code:
     """Writes the source; ``names`` are what it names beside its own values."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[ir.Node]) -> None:
         aliasing = [n for n in nodes if isinstance(n.op, _torch.OpOverload) and info_of(n.op).may_alias]
         self.own = set(nodes).difference(*(n.inputs for n in aliasing))  # what is saved comes from another graph
         self.names: dict[str, Any] = {"math": math, "torch": torch}
         self.lines: list[str] = []
-        self.values: dict[Node, str] = {}
+        self.values: dict[ir.Node, str] = {}
         self.ops: dict[Any, str] = {}
         self.terms: dict[Any, str] = {}
 
@@ -103,7 +94,7 @@ class _Code:
 
     def argument(self, a: Any) -> str:
         """An argument of an op as source."""
-        if type(a) is Node:
+        if type(a) is ir.Node:
             return self.values[a]
         if type(a) in (list, tuple):
             return f"[{', '.join(map(self.argument, a))}]"
@@ -116,7 +107,7 @@ class _Code:
             self.lines.append(f"{self.terms[a]} = {text(a)}")
         return self.terms[a]
 
-    def in_place(self, node: Node, dying: Sequence[Node]) -> Any:
+    def in_place(self, node: ir.Node, dying: Sequence[ir.Node]) -> Any:
         """The op of a node, or its form that writes the first operand, if that is not read any more and lies so."""
         first, *others = node.inputs or [node]
         new = getattr(node.op, "overloadpacket", None) in _NEW and getattr(first.op, "overloadpacket", None) in _NEW
@@ -126,12 +117,12 @@ class _Code:
         packet = getattr(aten, f"{_torch.op_name(node.op)}_", None) if alike else None
         return getattr(packet, _torch.overload_name(node.op), node.op)
 
-    def node(self, node: Node, dying: list[Node]) -> None:
+    def node(self, node: ir.Node, dying: list[ir.Node]) -> None:
         """The line of a node, after which values are let go of: the first by giving its name to the node."""
         name, *more = [self.values[n] for n in dying] or [f"n{len(self.values)}"]
-        if node.op == CONSTANT:
+        if node.op == ir.CONSTANT:
             self.names[name] = node.constant
-        elif node.op is getitem:
+        elif node.op is ir.getitem:
             self.lines.append(f"{name} = {self.argument(node.args[0])}[{node.args[1]}]")
         else:
             looked = config().debug and isinstance(node.op, _torch.OpOverload) and node.op.namespace != "aten"
@@ -145,10 +136,10 @@ class _Code:
 
 
 def function_of(
-    inputs: Sequence[Node | str],
-    nodes: Sequence[Node],
-    outputs: Sequence[Node | None],
-    defined: Mapping[str, tuple[Node, int | None]],
+    inputs: Sequence[ir.Node | str],
+    nodes: Sequence[ir.Node],
+    outputs: Sequence[ir.Node | None],
+    defined: Mapping[str, tuple[ir.Node, int | None]],
 ) -> Callable[..., Any]:
     """What takes ``inputs``, runs ``nodes`` and returns ``outputs`` and then the values of symbols that nodes define.
 
@@ -156,19 +147,19 @@ def function_of(
     """
     code = _Code(nodes)
     taken = [n if isinstance(n, str) else code.values.setdefault(n, f"a{k}") for k, n in enumerate(inputs)]
-    sizes: dict[Node, list[str]] = {}
+    sizes: dict[ir.Node, list[str]] = {}
     for symbol, (of, dim) in defined.items():
         sizes.setdefault(of, []).append(f"{symbol} = {{}}" if dim is None else f"{symbol} = {{}}.size({dim})")
     last = {operand: k for k, n in enumerate(nodes) for operand in n.inputs}
-    dying: dict[int, list[Node]] = {}
+    dying: dict[int, list[ir.Node]] = {}
     kept = set(outputs)
     for operand, k in last.items():
-        if operand not in kept and operand.op != CONSTANT:
+        if operand not in kept and operand.op != ir.CONSTANT:
             dying.setdefault(k, []).append(operand)
     for k, node in enumerate(nodes):
         code.node(node, dying.get(k, []))
         code.lines += [line.format(code.values[node]) for line in sizes.get(node, ())]
-        if node not in last and node not in kept and node.op != CONSTANT:
+        if node not in last and node not in kept and node.op != ir.CONSTANT:
             code.lines.append(f"del {code.values[node]}")
     given = ["None" if n is None else code.values[n] for n in outputs]
     lines = [*code.lines, f"return ({''.join(f'{x}, ' for x in [*given, *defined])})"]
@@ -183,7 +174,7 @@ def function_of(
 
 def _example(a: Any) -> Any:
     """Arguments with ``TENSOR`` for nodes and a number for terms."""
-    if type(a) is Node:
+    if type(a) is ir.Node:
         return TENSOR
     if isinstance(a, (list, tuple)):
         return [_example(x) for x in a]
@@ -192,26 +183,26 @@ def _example(a: Any) -> Any:
     return (2 if a.is_integer else 2.5) if isinstance(a, sympy.Basic) else a
 
 
-def unused(recorded: Sequence[Node], part: Partition, known: Sequence[str]) -> list[Node]:
+def unused(recorded: Sequence[ir.Node], part: Partition, known: Sequence[str]) -> list[ir.Node]:
     """Of what was recorded forward what no graph runs, with what it needs; but for views and ops not of torch's.
 
     Nor what needs the values of other symbols than the ``known`` ones.
     """
     runs = {*part.forward.nodes, *(n for graph in part.backwards for n in graph.nodes)}
-    of_others: set[Node] = set()
-    dead, unknown = [], set(symbols_of(recorded)).difference(known)
+    of_others: set[ir.Node] = set()
+    dead, unknown = [], set(ir.symbols_of(recorded)).difference(known)
     for n in recorded:
-        others = getattr(n.op, "namespace", "aten") != "aten" or (unknown and not unknown.isdisjoint(symbols_of([n])))
+        others = getattr(n.op, "namespace", "aten") != "aten" or (unknown and unknown & {*ir.symbols_of([n])})
         if others or not of_others.isdisjoint(n.inputs):
             of_others.add(n)  # it may do what must not be done twice
-        elif n not in runs and n.op != CONSTANT and n.memory is None:
+        elif n not in runs and n.op != ir.CONSTANT and n.memory is None:
             dead.append(n)
-    needed = ancestors(dead)
+    needed = ir.ancestors(dead)
     return [n for n in recorded if n in needed]
 
 
 def run_once(
-    call: Callable[..., Any], inputs: Sequence[Node | str], nodes: Sequence[Node], draws: Sequence[Any], more: int
+    call: Callable[..., Any], inputs: Sequence[ir.Node | str], nodes: Sequence[ir.Node], draws: Sequence[Any], more: int
 ) -> None:
     """Have ``call`` run ``nodes`` first until they raise nothing; its graph does not take the last ``more`` inputs."""
     names = call.__globals__
@@ -271,11 +262,9 @@ def compile_forward(
             assert_functional(forward_module(graph))
         return function_of(graph.inputs, graph.nodes, gives, graph.defined)
     module = forward_module(graph, differentiable=differentiable)
-    made = _compiled(module, examples(graph.inputs, env), compiler, table, kept)
+    made = _compiled(module, ir.examples(graph.inputs, env), compiler, table, kept)
     count, written = len(graph.results), set(kept.values())
     own = [k for k, n in enumerate(gives) if k not in kept and (n.op is _CLONE or k < count)]
-    if not kept:
-        return lambda *inputs: _with_own_memory(inputs, made(*inputs), own)
 
     def run(*inputs: Any) -> list[Any]:
         results = [*made(*[a.data if k in written else a for k, a in enumerate(inputs)])]
@@ -323,9 +312,9 @@ def forward_module(graph: ForwardGraph, *, differentiable: bool = True) -> fx.Gr
     """A forward graph as compilers get it."""
     named = [(f"primals_{k + 1}" if differentiable else f"arg{k}_1", n) for k, n in enumerate(graph.inputs)]
     for title, n in named:
-        if isinstance(n, Node):
+        if isinstance(n, ir.Node):
             n.name = title
-    return graph_module(named, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward", graph.defined)
+    return ir.graph_module(named, graph.nodes, (*graph.results, *graph.saved), "aotcheck_forward", graph.defined)
 
 
 def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None) -> Callable[..., Any]:
@@ -337,16 +326,16 @@ def compile_backward(graph: BackwardGraph, compilers: Compilers, env: Any = None
             assert_functional(backward_module(graph))
         return function_of(graph.inputs, graph.nodes, graph.backward.gradients, {})
     with torch.inference_mode(False), torch.enable_grad():
-        return _compiled(backward_module(graph), examples(graph.inputs, env), compiler, table, {})
+        return _compiled(backward_module(graph), ir.examples(graph.inputs, env), compiler, table, {})
 
 
 def backward_module(graph: BackwardGraph) -> fx.GraphModule:
     """A backward graph as compilers get it."""
     first = len(graph.inputs) - len(graph.backward.tangents)
-    names = [n.name if isinstance(n, Node) and n.name else f"saved_{k + 1}" for k, n in enumerate(graph.inputs[:first])]
+    names = [getattr(n, "name", "") or f"saved_{k + 1}" for k, n in enumerate(graph.inputs[:first])]
     names += [f"tangents_{k + 1}" for k in range(len(graph.backward.tangents))]
     named = list(zip(names, graph.inputs, strict=True))
-    return graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward")
+    return ir.graph_module(named, graph.nodes, graph.backward.gradients, "aotcheck_backward")
 
 
 def _compiled(
@@ -355,7 +344,7 @@ def _compiled(
     if table:
         module = _torch.decomposed(module, fakes, table)
     else:
-        with_values(module, fakes)
+        ir.with_values(module, fakes)
     if kept:
         _keep_writes(module, kept)
     if config().debug:

@@ -27,23 +27,8 @@ from torch import Tensor
 
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import GraphFailedError
+from aotcheck.autograd2.ir import signature as sig
 from aotcheck.autograd2.ir.meta import Geometry
-from aotcheck.autograd2.ir.signature import (
-    Alias,
-    End,
-    Fresh,
-    Given,
-    GraphResult,
-    How,
-    Inner,
-    Made,
-    MadeLeaf,
-    MetadataMutation,
-    Mutated,
-    Mutation,
-    Signature,
-    Written,
-)
 from aotcheck.autograd2.ir.size import text
 from aotcheck.autograd2.ir.structure import GONE, build, set_item
 from aotcheck.autograd2.joint.joint import SavedLate
@@ -71,13 +56,13 @@ class Attachment:
 
     runner: Runner
     component: Component
-    watched: tuple[Given | Made, ...] = ()
+    watched: tuple[sig.Given | sig.Made, ...] = ()
     dirty: tuple[int, ...] = ()
     raises: bool = False
 
 
 def emit(
-    signature: Signature,
+    signature: sig.Signature,
     forward: Callable[..., Any],
     graph_inputs: Sequence[int | tuple[int, torch.dtype]],
     attachments: Sequence[Attachment],
@@ -166,7 +151,7 @@ def emit(
     for j, k in shared.items() if attachments else ():
         s.add(f"saved[{j}] = r{k}")
     for a in filter(None, map(alias_of, signature.made)):
-        if a.to and isinstance(a.base, Made) and isinstance(first := signature.made[a.base.index], Fresh):
+        if a.to and isinstance(a.base, sig.Made) and isinstance(first := signature.made[a.base.index], sig.Fresh):
             s.add(f"r{first.index} = r{first.index}.detach()")  # what moves is not what is saved
     _Order(s, signature, modes, attachments, saved_late, flats.keys()).all(() if effects.moved else order)
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
@@ -188,10 +173,10 @@ def emit(
     return call, source
 
 
-def alias_of(how: How) -> Alias | None:
+def alias_of(how: sig.How) -> sig.Alias | None:
     """The alias that a tensor is, or is made of."""
-    alias = how.of if isinstance(how, MadeLeaf) else how
-    return alias if isinstance(alias, Alias) else None
+    alias = how.of if isinstance(how, sig.MadeLeaf) else how
+    return alias if isinstance(alias, sig.Alias) else None
 
 
 def _as_base(k: int) -> str:
@@ -199,14 +184,14 @@ def _as_base(k: int) -> str:
     return f"if r{k}{_torch.ITS_BASE} is not None: r{k} = r{k}.detach()"
 
 
-def _in_place(line: str, signature: Signature, k: int, modes: Modes) -> str:
+def _in_place(line: str, signature: sig.Signature, k: int, modes: Modes) -> str:
     """A line that changes an input: inference tensors may only be changed in inference mode."""
     if modes.inference or not signature.inputs[k].meta.is_inference:
         return line
     return f"with inference(True), {line[5:]}" if line.startswith("with ") else f"with inference(True): {line}"
 
 
-def _look(s: Source, k: int, look: GraphResult, inside: bool) -> None:
+def _look(s: Source, k: int, look: sig.GraphResult, inside: bool) -> None:
     """The graph's result becomes what the caller is to see; ``inside``: the graph ran in inference mode."""
     if look.view:
         s.add(_as_base(k))
@@ -223,7 +208,7 @@ class _Order:
     """Emits what follows the graph: histories, writes and aliases, each after what it builds on."""
 
     s: Source
-    signature: Signature
+    signature: sig.Signature
     modes: Modes
     attachments: Sequence[Attachment]
     saved_late: Sequence[SavedLate]
@@ -249,7 +234,7 @@ class _Order:
         for x in order:
             if isinstance(x, int):
                 self.attach(self.attachments[x])
-            elif isinstance(x, Written):
+            elif isinstance(x, sig.Written):
                 self.write(x)
             else:
                 self.renew(x)
@@ -279,22 +264,22 @@ class _Order:
         self.done.add(component)
         for end in component.inputs:
             match end:
-                case Mutated() | Made():
+                case sig.Mutated() | sig.Made():
                     self.renew(end)
-                case Inner(k, _):
+                case sig.Inner(k, _):
                     self.attach(self.attachments[k])
-                case Fresh(k):
+                case sig.Fresh(k):
                     self.attach_result(k)
         results = [f"r{k}" for k in component.results]
         number, given = self.attachments.index(attachment), list(results)
         for place in range(len(results), len(component.tangents)):
             g, device = component.tangents[place]
-            results.append(str(Inner(number, place)))
+            results.append(str(sig.Inner(number, place)))
             given.append(self._stand_in(g, device))
         self.attached.add(component)
-        ends = [self.entries.get(e.input, f"{e}") if isinstance(e, Given) else f"{e}" for e in component.inputs]
+        ends = [self.entries.get(e.input, f"{e}") if isinstance(e, sig.Given) else f"{e}" for e in component.inputs]
         for w in self.signature.effects.written:
-            if w.result in component.results and w.kind is Mutation.DIFFERENTIABLE:
+            if w.result in component.results and w.kind is sig.Mutation.DIFFERENTIABLE:
                 self.enter(w.on_storage)
         inputs = "".join(f"{name}, " for name in ends) or "empty(0).requires_grad_(), "
         mode, runner = under((True, False), self.modes), self.s.bind("runner", attachment.runner)
@@ -311,7 +296,7 @@ class _Order:
         waiting = [a.component for a in self.attachments if a.component not in self.attached]
         for k in inputs:
             meta = self.signature.inputs[k].meta
-            if k not in self.entries and any(Given(k) in component.inputs for component in waiting):
+            if k not in self.entries and any(sig.Given(k) in component.inputs for component in waiting):
                 self.entries[k] = f"e{k}"
                 runner, given = self.s.bind("identity", IDENTITY), self._stand_in(meta.geometry, meta.device)
                 mode = under((True, False), self.modes)
@@ -328,30 +313,31 @@ class _Order:
         for k in sorted({k for attachment in self.attachments for k in attachment.dirty}):
             self.s.add(_as_base(k))
         inputs, made, effects = self.signature.inputs, self.signature.made, self.signature.effects
-        viewed = {how.base for how in made if isinstance(how, Alias) and how.early}
+        viewed = {how.base for how in made if isinstance(how, sig.Alias) and how.early}
         for m in effects.moved:  # memory that was freed grows back before views of arguments on it are made
             g = inputs[m.input].meta.geometry
             there = [m.input, *(k for w in effects.written if m.input in w.on_storage for k in w.on_storage)]
-            if any(Given(k) in viewed for k in there) and m.nbytes is not None and not g.is_beyond(m.nbytes):
+            if any(sig.Given(k) in viewed for k in there) and m.nbytes is not None and not g.is_beyond(m.nbytes):
                 self.s.add(f"a{m.input}.untyped_storage().resize_({text(m.nbytes)})")
         for k, how in enumerate(made):
-            if isinstance(how, Alias) and how.early:
+            if isinstance(how, sig.Alias) and how.early:
                 self.done.add(("made", k))
                 make(self.s, how, k, self.modes)
 
-    def renew(self, end: End) -> None:
+    def renew(self, end: sig.End) -> None:
         """An end is made ready: an input is written, a view gets its history, anew after a write."""
         match end:
-            case Mutated(k):
+            case sig.Mutated(k):
                 self.write_all(k)
-            case Made(k):
+            case sig.Made(k):
                 if k in self.pending:
                     refuse(Event.HISTORY, "a view of an argument that is written by way of this view")
                 self.make(k)
                 how = self.signature.made[k]
-                if not (isinstance(how, Alias) and how.early):
+                if not (isinstance(how, sig.Alias) and how.early):
                     return
-                self.write_all(how.base.input) if isinstance(how.base, Given) else self.attach_result(how.base.index)
+                base = how.base
+                self.write_all(base.input) if isinstance(base, sig.Given) else self.attach_result(base.index)
                 if not all(step.grad for step in how.steps):  # autograd refuses to make it again
                     return
         self.s.add(f"{end}.grad_fn")
@@ -379,7 +365,7 @@ class _Order:
         self.done.add("storages")
         sizes = {m.input: m.nbytes for m in self.signature.effects.moved if m.nbytes is not None}
         aliases = [(k, alias) for k, how in enumerate(self.signature.made) if (alias := alias_of(how))]
-        raw = [(k, a.base.input, a.geometry) for k, a in aliases if a.geometry and isinstance(a.base, Given)]
+        raw = [(k, a.base.input, a.geometry) for k, a in aliases if a.geometry and isinstance(a.base, sig.Given)]
         for k in [k for k, j, g in raw if j in sizes and g.is_beyond(sizes[j])]:
             self.make(k)
         count = len(sizes)
@@ -396,37 +382,37 @@ class _Order:
             if k in w.on_storage:
                 self.write(w)
 
-    def write(self, w: Written) -> None:
+    def write(self, w: sig.Written) -> None:
         """The data of an input."""
         self.storages()
         if w in self.done:
             return
         self.done.add(w)
         self.attach_result(w.result)
-        if w.kind is not Mutation.DIFFERENTIABLE:  # views have another grad_fn then
+        if w.kind is not sig.Mutation.DIFFERENTIABLE:  # views have another grad_fn then
             self.enter([k for k in w.on_storage if k != w.input and not self.signature.inputs[k].meta.is_leaf])
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
         self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
-        if w.kind is Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
+        if w.kind is sig.Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
             self.s.add(f"a{w.input}.grad_fn.register_hook(lambda g, _: (None, g[1]))")  # adds no zeros to infinities
         if any(a.raises and w.result in a.component.results for a in self.attachments):
             self.s.add(f"a{w.input}.grad_fn.register_prehook(alone(r{w.result}))")
         if w.versions:
             self.s.add(f"increment_version(({''.join(f'a{k}, ' for k in w.versions)}))")
 
-    def move(self, m: MetadataMutation) -> None:
+    def move(self, m: sig.MetadataMutation) -> None:
         """What else changes of an input, after what is made of it as it was."""
         self.done.add(m)
         name = f"a{m.input}"
         lines = [] if m.nbytes is None else [f"{name}.untyped_storage().resize_({text(m.nbytes)})"]
         if m.to is not None:
             self.make(m.to.index)
-            self.leave(Given(m.input))
+            self.leave(sig.Given(m.input))
             lines.append(f"set_data({name}, {m.to})")
             lines += [f"with no_grad(): {name}.set_({name})"] if m.resets else []  # forgets, whatever the dtypes
         if m.reshapes:
             self.enter((m.input,))
-            self.leave(Given(m.input))
+            self.leave(sig.Given(m.input))
             lines += [line_of(self.s, step, name, self.modes) for step in m.reshapes]
         lines += [f"increment_version(({name}, ))"] if m.counts and not m.resets else []
         if m.requires_grad is False:
@@ -435,9 +421,9 @@ class _Order:
         for line in lines:
             self.s.add(_in_place(line, self.signature, m.input, self.modes))
 
-    def leave(self, base: Given | Fresh | Made) -> None:
+    def leave(self, base: sig.Given | sig.Fresh | sig.Made) -> None:
         """What is made on the memory of a tensor before that moves."""
-        if isinstance(base, Made) and isinstance(first := self.signature.made[base.index], Fresh):
+        if isinstance(base, sig.Made) and isinstance(first := self.signature.made[base.index], sig.Fresh):
             self.leave(first)
         for j, how in enumerate(self.signature.made):
             if (alias := alias_of(how)) and alias.base == base and (alias.unmoved or alias.geometry):
@@ -451,26 +437,26 @@ class _Order:
         self.pending.add(k)
         how = self.signature.made[k]
         match alias := alias_of(how) or how:
-            case Alias(base=Made() as base):
+            case sig.Alias(base=sig.Made() as base):
                 self.renew(base)
-            case Fresh(index) | Alias(base=Fresh(index), geometry=None):
+            case sig.Fresh(index) | sig.Alias(base=sig.Fresh(index), geometry=None):
                 self.attach_result(index)
-            case Alias(base=Given(index), geometry=None):
+            case sig.Alias(base=sig.Given(index), geometry=None):
                 self.write_all(index)
-        if isinstance(alias, Alias) and alias.to:
+        if isinstance(alias, sig.Alias) and alias.to:
             self.make(alias.to.index)
             self.leave(alias.base)
         self.pending.remove(k)
         make(self.s, how, k, self.modes)
 
 
-def _write(w: Written, known: bool, modes: Modes) -> str:
+def _write(w: sig.Written, known: bool, modes: Modes) -> str:
     """The line that writes; ``known``: the whole storage has a name."""
-    mode = under((w.kind is Mutation.DIFFERENTIABLE, modes.inference), modes)
+    mode = under((w.kind is sig.Mutation.DIFFERENTIABLE, modes.inference), modes)
     if w.flat:
         whole = f"f{w.input}" if known else f"flat_of(a{w.input}, r{w.result}.dtype)"
         return f"{mode}{whole}.copy_(r{w.result})"
-    if w.kind is Mutation.HIDDEN:
+    if w.kind is sig.Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
     view = f".view_as(a{w.input})" if w.by_view else ""
     return f"{mode}a{w.input}{view}.copy_(r{w.result})"

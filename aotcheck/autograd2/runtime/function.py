@@ -105,12 +105,8 @@ class Runner:
     def reached(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward brings a gradient, of those that it frees."""
         begins = sum(1 << k for k, there in enumerate(request.defined) if there)
-        leads = sum(1 << k for k, there in enumerate(request.inputs or ()) if there)
-        return frozenset(
-            k
-            for k, (starts, ends) in enumerate(self.frees)
-            if starts & begins and (request.inputs is None or ends & leads)
-        )
+        leads, every = sum(1 << k for k, there in enumerate(request.inputs or ()) if there), request.inputs is None
+        return frozenset(k for k, (b, e) in enumerate(self.frees) if b & begins and (every or e & leads))
 
 
 IDENTITY = Runner((), lambda _: refuse(Event.LATE), ())

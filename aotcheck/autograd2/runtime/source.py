@@ -19,7 +19,7 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.meta import Geometry
 from aotcheck.autograd2.ir.signature import Alias, Given, How, MadeLeaf, Step
 from aotcheck.autograd2.ir.size import symbols_in, text
-from aotcheck.autograd2.ir.structure import Const, Leaf, ListOf, Sized, Structure
+from aotcheck.autograd2.ir.structure import COPIED, Const, Leaf, ListOf, Sized, Structure
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 
@@ -193,7 +193,7 @@ def built(s: Source, structure: Structure, made: str) -> str:
     match structure:
         case Leaf(index):
             return f"m{index}"
-        case Const(value):
+        case Const(value) if type(value) not in COPIED:
             return repr(value) if value is None or type(value) in (int, bool, str) else s.bind("constant", value)
         case Sized(term):
             return text(term)
@@ -202,11 +202,6 @@ def built(s: Source, structure: Structure, made: str) -> str:
             return f"({inside})" if kind is tuple else f"[{inside}]"
         case _:
             return f"build({s.bind('structure', structure)}, {made}, looked, sizes)"
-
-
-def argument(s: Source, a: Any) -> str:
-    """An argument of a view op in this call."""
-    return text(a) if symbols_in(a) else s.bind("arg", a)
 
 
 def under(wanted: tuple[bool, bool], now: Modes) -> str:
@@ -220,7 +215,7 @@ def under(wanted: tuple[bool, bool], now: Modes) -> str:
 def line_of(s: Source, step: Step, name: str, modes: Modes, assigned: str = "") -> str:
     """The line that calls the op of a step."""
     kwargs = f", **{s.bind('kwargs', dict(step.kwargs))}" if step.kwargs else ""
-    rest = "".join(f", {argument(s, a)}" for a in step.args)
+    rest = "".join(f", {text(a) if symbols_in(a) else s.bind('arg', a)}" for a in step.args)
     mode = under((step.grad, step.inference), modes)
     return f"{mode}{assigned}{s.bind('op', step.op)}({name}{rest}{kwargs})"
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import gc
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from aotcheck.autograd2.ir.meta import geometry_of
 from aotcheck.autograd2.ir.size import is_static, term
 from aotcheck.autograd2.ir.size import symbols as symbols_in
 from aotcheck.autograd2.trace.gate import Event, met, refuse
+from aotcheck.autograd2.trace.generators import Draws
 from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Needs, Replica, disarm, state_of
 from aotcheck.autograd2.trace.symbols import Symbols
@@ -37,8 +39,18 @@ from aotcheck.autograd2.trace.symbols import Symbols
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_relu, torch.rnn_tanh)
 _CELLS = (torch.lstm_cell, torch.gru_cell, torch.rnn_relu_cell, torch.rnn_tanh_cell)
 _OTHERS = (torch.stft, torch.kron, torch.cov, torch.corrcoef, torch.take_along_dim, Tensor.take_along_dim)
-_POOLED = (torch.nn.functional.interpolate, torch.nn.functional.max_pool1d)
-COMPOSITES: frozenset[Any] = frozenset({*_RECURRENT, *_CELLS, *_OTHERS, *_POOLED})
+_POOLED = (torch.nn.functional.interpolate, torch.nn.functional.max_pool1d, torch.nn.functional.affine_grid)
+_BUILT = (
+    torch.linalg.multi_dot,
+    torch.chain_matmul,
+    torch.gradient,
+    torch.block_diag,
+    torch.vander,
+    torch.combinations,
+)
+_PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, torch.nn.functional.linear}
+_OLD = _PRODUCTS if torch.__version__ < "2.13" else set()  # their C++ knew only ints, their Python more
+COMPOSITES: frozenset[Any] = frozenset({*_RECURRENT, *_CELLS, *_OTHERS, *_POOLED, *_BUILT, *_OLD})
 _MORE = {1: (1, 8), 2: (8, 400), 3: (8, 400)}
 _NOT_AGAIN = (CONSTANT, torch.ops.aten.copy.default, torch.ops.aten.zero.default)  # autograd cannot derive the latter
 
@@ -81,6 +93,9 @@ class _Run:
 
 def with_symbols(symbols: Symbols, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """What ``func`` gives, called with symbols. Those that cannot be larger, alone or with equal ones, are guarded."""
+    if func in _OLD:
+        with _torch.enable_python_dispatcher():
+            return func(*args, **kwargs)
     given = args, kwargs = pytree.tree_map(lambda x: float(x) if type(x) is torch.SymFloat else x, (args, kwargs))
     lies = [(*x.shape, *x.stride()) if type(x) is Replica else (x,) for x in pytree.tree_leaves(given)]
     found = sorted(symbols_in([term(n) for numbers in lies for n in numbers]), key=str)
@@ -145,6 +160,7 @@ def _agreed(symbols: Symbols, known: dict[tuple[int, ...], Any], values: tuple[A
 
 
 aten = torch.ops.aten
+_INDICES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -153,7 +169,7 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         return torch.nn.functional.one_hot(tensor, num_classes)
     within = ((tensor >= 0) & (tensor < num_classes)).all()
     aten._assert_async.msg(within, "one_hot: a class is not among the classes")
-    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64).contiguous()
 
 
 def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -163,11 +179,72 @@ def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return found.contiguous() if without else found
 
 
+def _place(x: Any, count: Any) -> Any:
+    """The number that ``x``, a symbol or an integer tensor without dimensions, selects of so many."""
+    if type(x) is not Replica and _torch.hint_of(x) is not None:
+        return x
+    within = x if type(x) is Replica else torch.full((), x, dtype=torch.int64)
+    aten._assert_async.msg((within >= -count) & (within < count), "an index is out of bounds")
+    return _torch.remainder((x.item() if type(x) is Replica else x), count)
+
+
+def _selected(t: Tensor, index: Any) -> tuple[Tensor, Any]:
+    """What numbers of ``index`` select that are symbols, or that data decide; and what is left of ``index``."""
+    parts = [*index] if type(index) is tuple else [index]
+    takes = [x.dim() if getattr(x, "dtype", None) is torch.bool else x is not None and x is not ... for x in parts]
+    for k, x in [*enumerate(parts)][::-1]:
+        if type(x) is torch.SymInt or (type(x) is Replica and x.dim() == 0 and x.dtype in _INDICES):
+            dim = -sum(takes[k:]) if any(y is ... for y in parts[:k]) else sum(takes[:k])
+            t = t.select(dim, _place(x, t.shape[dim]))
+            del parts[k], takes[k]
+    return t, tuple(parts) if type(index) is tuple or not parts else parts[0]
+
+
+def _get_item(t: Tensor, index: Any) -> Tensor:
+    at, rest = _selected(t, index)
+    found: Tensor = at if at is not t and rest == () else Tensor.__getitem__(at, rest)
+    return found
+
+
 def _set_item(t: Tensor, index: Any, value: Any) -> None:
     """With symbols torch makes a view of slices of whole dimensions, where eager writes the tensor itself."""
+    t, index = _selected(t, index)
     parts = index if type(index) is tuple else (index,)
     whole = all(type(x) is slice and x == slice(None) for x in parts if x is not ...)
     Tensor.__setitem__(t, ... if whole and len(parts) <= t.dim() else index, value)
+
+
+def _is_all_true(x: Tensor) -> Any:
+    """Distributions ask it, to raise an error."""
+    if type(x) is Replica:
+        aten._assert_async.msg(x.all(), "a value is not within the support of a distribution")
+    return type(x) is Replica or _torch.is_all_true(x)
+
+
+def _of_numbers(func: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """What a factory makes of Python numbers that are symbols, where torch guards their values."""
+    k = int(func is Tensor.new_tensor)
+    flat, plain = pytree.tree_leaves(args[k : k + 1]), {torch.SymInt: 0, torch.SymFloat: 0.0}
+    alike: Tensor = func(*pytree.tree_map(lambda x: plain.get(type(x), x), args), **kwargs)
+    if not any(type(x) in plain for x in flat):
+        return alike
+    made = [torch.full((), x, dtype=alike.dtype, device=alike.device) for x in flat]
+    return torch.stack(made).view(alike.shape).requires_grad_(alike.requires_grad)
+
+
+def without_cache(cached: Any, draws: Draws) -> Callable[..., Any]:
+    """What runs in place of a function with a cache: that must not keep what a trace makes."""
+    held = gc.get_referents(cached)
+    written = any(isinstance(t, Tensor) and _torch.version_of(t) for t in (*held, *gc.get_referents(*held)))
+
+    @functools.wraps(cached.__wrapped__)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before, found = draws.count(), cached.__wrapped__(*args, **kwargs)
+        if written or draws.count() != before:
+            refuse(Event.CAPTURED, "a cached function draws, or what it gave was written since")
+        return found
+
+    return run
 
 
 def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -181,6 +258,8 @@ def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 _KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
 _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, Tensor.__setitem__: _set_item}
+_OTHERWISE |= {Tensor.__getitem__: _get_item, _torch.is_all_true: _is_all_true}
+_OTHERWISE |= {x: functools.partial(_of_numbers, x) for x in (torch.tensor, torch.as_tensor, Tensor.new_tensor)}
 _OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, torch.fft.ifftshift, _torch.chunk_cat)}
 _OTHERWISE |= dict.fromkeys((torch.detach_, Tensor.detach_), lambda input: input.detach_())  # what notes it
 _OTHERWISE |= {x: functools.partial(_max_pool1d, x) for x in (torch.max_pool1d, torch.nn.functional.max_pool1d)}
@@ -195,7 +274,9 @@ class WithoutLooking(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What ``func`` gives."""
-        self.tracer.backward_inside |= func is torch.autograd.grad or func is Tensor.backward
+        if func is torch.autograd.grad or func is Tensor.backward:
+            to_some = func is torch.autograd.grad or len(args) > 4 or (kwargs or {}).get("inputs") is not None
+            self.tracer.backward_inside = max(self.tracer.backward_inside, 1 + to_some)
         if func in COMPOSITES and self.tracer.symbols is not None:
             return with_symbols(self.tracer.symbols, _OTHERWISE.get(func, func), args, kwargs or {})
         return _OTHERWISE.get(func, func)(*args, **(kwargs or {}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import sys
 import threading
+import traceback
 from types import FrameType
 from typing import NoReturn
 
@@ -17,24 +18,23 @@ from aotcheck.autograd2.ir.graph import Where
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd2", "aotcheck._torch2")
 
 
-def user_line() -> Where | None:
-    """The innermost frame that is neither torch's nor ours; None if there is none."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        module: str = frame.f_globals.get("__name__", "")
-        if module != "torch" and not module.startswith(_NOT_THE_USERS):
-            return Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back
+def user_line(error: BaseException | None = None) -> Where | None:
+    """The innermost frame that is neither torch's nor ours, now or where ``error`` was raised; None if none is."""
+    raised = [] if error is None else [*traceback.walk_tb(error.__traceback__)][::-1]
+    for frame, line in raised or traceback.walk_stack(sys._getframe(2)):
+        if _is_users(frame):
+            return Where(frame.f_code.co_filename, line, frame.f_code.co_name)
     return None
 
 
 def raised_by_user(error: BaseException) -> bool:
     """Whether code that is neither torch's nor ours raised an error."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    module: str = "" if at is None else at.tb_frame.f_globals.get("__name__", "")
-    return at is not None and module != "torch" and not module.startswith(_NOT_THE_USERS)
+    return any(_is_users(frame) for frame, _ in [*traceback.walk_tb(error.__traceback__)][-1:])
+
+
+def _is_users(frame: FrameType) -> bool:
+    module: str = frame.f_globals.get("__name__", "")
+    return module != "torch" and not module.startswith(_NOT_THE_USERS)
 
 
 _last = threading.local()
@@ -92,10 +92,10 @@ class Event(enum.Enum):
     SPARSE = ("sparse tensor", "sparse tensors cannot be traced")
 
 
-def refuse(event: Event, detail: str = "") -> NoReturn:
-    """Raise the refusal of an event, with the user's line; ``detail`` says what was met."""
+def refuse(event: Event, detail: str = "", error: BaseException | None = None) -> NoReturn:
+    """Raise the refusal of an event, with the user's line; ``detail`` says what was met, ``error`` where."""
     reason, instead = event.value
-    _last.said = reason, f"{detail}; {instead}" if detail else instead, user_line()
+    _last.said = reason, f"{detail}; {instead}" if detail else instead, user_line(error)
     raise UnsupportedError(*_last.said)
 
 

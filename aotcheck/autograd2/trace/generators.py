@@ -11,6 +11,7 @@ that is none of ours was set inside: that is refused, as it may be another in th
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -70,7 +71,6 @@ class _Sequence:
         self.generator = generator
         self.graph = graph
         self.known: dict[int, _Position] = {}
-        self.handle: Node | None = None
 
     def begin(self, stretch: int) -> Tensor:
         """Seed the generator; the state that it had."""
@@ -84,11 +84,6 @@ class _Sequence:
         self.generator.manual_seed(seed)
         position = self.known[seed] = _Position(seed, after, self.stretch)
         return position
-
-    @property
-    def drawn_from(self) -> bool:
-        """Whether a draw was recorded."""
-        return any(p.draws for p in self.known.values())
 
     def here(self) -> _Position:
         """Where the function has the generator now."""
@@ -120,19 +115,18 @@ class _Sequence:
             if here.stretch != self.stretch:
                 refuse(Event.SEED, "a backward goes back to a state that a generator had before it")
             nodes = self.graph.nodes
-            here.saved = Node(torch.ops.aotcheck2.generator_state.default, (self.constant(),))
+            here.saved = Node(torch.ops.aotcheck2.generator_state.default, (self.constant,))
             here.saved.geometry = row_major((self.generator.get_state().numel(),), torch.uint8)
             here.saved.device = torch.device("cpu")
-            nodes.insert(nodes.index(here.after or self.constant()) + 1, here.saved)
-        args = here.saved, self.constant()
+            nodes.insert(nodes.index(here.after or self.constant) + 1, here.saved)
+        args = here.saved, self.constant
         self.graph.effects.append(self.graph.call(torch.ops.aotcheck2.set_generator_state.default, args))
         self.reached = here
 
+    @functools.cached_property
     def constant(self) -> Node:
         """The graph's name for the generator."""
-        if self.handle is None:
-            self.handle = self.graph.object(self.generator)
-        return self.handle
+        return self.graph.object(self.generator)
 
 
 class Draws:
@@ -143,15 +137,20 @@ class Draws:
         self.sequences: dict[int, _Sequence] = {}  # by the address of what is behind the Python object
         self._stretches = 0
 
+    def count(self) -> int:
+        """How often something was drawn."""
+        return sum(len(p.draws) for s in self.sequences.values() for p in s.known.values())
+
     def drawn_from(self) -> tuple[torch.Generator, ...]:
         """Generators from which something was drawn."""
-        return tuple(s.generator for s in self.sequences.values() if s.drawn_from)
+        return tuple(s.generator for s in self.sequences.values() if any(p.draws for p in s.known.values()))
 
     @contextlib.contextmanager
     def stretch(self, brought: Iterable[torch.Generator] = ()) -> Iterator[None]:
         """A piece of tracing, before which the caller may have drawn. Afterwards generators are as they were."""
         self._stretches += 1
-        for g in (*_default_generators(), *brought):
+        of_cuda = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+        for g in (torch.default_generator, *of_cuda, *brought):
             self.sequences.setdefault(_torch.generator_address(g), _Sequence(g, self.graph))
         before = [(s.generator, s.begin(self._stretches)) for s in self.sequences.values()]
         try:
@@ -172,10 +171,3 @@ class Draws:
         if found is None:
             refuse(Event.SEED, "a generator is given that is neither an argument nor captured")
         return found
-
-
-def _default_generators() -> list[torch.Generator]:
-    found = [torch.default_generator]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        found += torch.cuda.default_generators
-    return found

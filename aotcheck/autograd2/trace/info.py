@@ -53,15 +53,7 @@ class OpInfo:
     is_composite: bool = False
 
 
-_STORAGE = frozenset({"set_", "resize_", "resize_as_", "resize", "set"})
-_FUNCTIONAL = {
-    aten.copy_.default: aten.copy.default,
-    aten.zero_.default: aten.zero.default,
-    aten.bernoulli_.float: aten.bernoulli.p,
-    aten.normal_.default: aten.normal_functional.default,
-    aten.fill_.Scalar: aten.fill.Scalar,
-    aten.fill_.Tensor: aten.fill.Tensor,
-}
+_STORAGE = frozenset({"set_", "resize_", "resize_as_", "resize", "set", "resize_as_sparse_"})
 _DATA = {aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default, aten.bincount.default}
 _DATA |= {aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor}
 _DATA |= {aten.unique_dim.default, aten._unique2.default, aten.unique_consecutive.default}
@@ -100,14 +92,14 @@ def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any
         return Kind.BATCH_NORM, None
     if op in _DATA or torch.Tag.data_dependent_output in op.tags:
         return Kind.DATA, None
-    if name in _STORAGE or name == "resize_as_sparse_":
+    if name in _STORAGE:
         return Kind.STORAGE, None
     if torch.Tag.inplace_view in op.tags or name == "detach_":
         return Kind.RESHAPING, None
     if not written:
         return Kind.PURE, None
-    if op in _FUNCTIONAL:
-        return Kind.IN_PLACE, _FUNCTIONAL[op]
+    if op is aten.normal_.default:
+        return Kind.IN_PLACE, aten.normal_functional.default
     found = None
     if op.namespace == "aten" and name.endswith("_") and not name.startswith("__") and written == (0,):
         found = _variant(op, getattr(aten, name[:-1], None), written)

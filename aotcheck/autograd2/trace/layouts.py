@@ -36,16 +36,17 @@ SIZED |= {aten._upsample_nearest_exact1d_backward.default, aten._upsample_neares
 _PADS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
 _SHUFFLES = ("channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "roll")
 _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "native_batch_norm")
+_NORMAL = ("Tensor_float", "float_Tensor", "Tensor_Tensor")
 _POINTWISE = ("softplus_backward", "log_sigmoid_forward", "_log_softmax_backward_data", "binary_cross_entropy_backward")
 _IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", "_fft_c2c", "_fft_c2r", "max_unpool2d", "max_unpool3d")}
 """Ops that are asked though their operands lie in rows."""
 UNSURE = SIZED | _IN_ROWS | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE)}
 UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar, aten.floor_divide.default}
 UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats, aten._standard_gamma.default}
+UNSURE |= {aten.isin.Tensor_Tensor, aten.poisson.default, *(getattr(aten.normal, x) for x in _NORMAL)}
 SUMMED = {getattr(aten, x).default for x in ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")}
 """Losses whose sum or mean lies in the memory of their summands."""
 _MOST_BYTES, _MOST_ODD = 1 << 30, 1 << 16
-_UNASKED = ("device", "generator")
 _known: dict[Any, Any] = {}
 
 
@@ -70,7 +71,7 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
             refuse(Event.LAYOUT, f"{func} is too large to be tried")
         try:
             index = None if torch.Tag.pointwise in func.tags else torch.int64  # zeros, which are in range
-            asked = {k: a for k, a in kwargs.items() if k not in _UNASKED}
+            asked = {k: a for k, a in kwargs.items() if k not in ("device", "generator")}
             given = eagerly(func, args, asked, lambda n, dtype: torch.ones(n, dtype=dtype) * (dtype != index))
         except (RuntimeError, IndexError):
             return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import getitem
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,8 +45,9 @@ class Recorder:
         lines: the user's line that made a node of autograd, by the number of the node after it.
         symbols: those of sizes, if some sizes are no fixed numbers.
         in_backward: whether a backward is recorded.
-        backward_inside: whether the function ran a backward of its own, or asked for gradients.
+        backward_inside: 1 if the function ran a backward of its own, more if it asked for some gradients only.
         answered: what data decided, by op and operands: the nodes of results, a size, how results lie.
+        kept: tensors that live till all backwards are traced.
         sparse: nodes that give sparse gradients.
         ambient: global state at the call.
     """
@@ -63,8 +64,10 @@ class Recorder:
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
         self.answered: dict[Any, Any] = {}
+        self.kept: list[Any] = []
         self.known: dict[Any, Any] = {}
-        self.inside = self.asks = self.in_backward = self.backward_inside = False
+        self.inside = self.asks = self.in_backward = False
+        self.backward_inside = 0
         self.sparse: set[Node] = set()
 
     def asking(self) -> AbstractContextManager[None]:
@@ -130,8 +133,7 @@ class Recorder:
         if func is torch.ops.inductor.resize_storage_bytes_.default:
             self.table.read(args[0])  # notes the size, which the call sets once views of what was are made
             return out
-        values, named = self.values(args), self.value_of(dict(kwargs))
-        return self.results(out, self.draw_or_call(func, values, named, kwargs.get("generator"), device), device)
+        return self.results(out, self.draw_or_call(func, self.values(args), kwargs, device), device)
 
     @_torch.hide_from_dynamo
     def measured(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -214,18 +216,12 @@ class Recorder:
 
     # -- kernels, nodes and results
 
-    def draw_or_call(
-        self,
-        func: Any,
-        values: tuple[Any, ...],
-        named: Mapping[str, Any],
-        generator: torch.Generator | None,
-        device: torch.device,
-    ) -> Node:
+    def draw_or_call(self, func: Any, values: tuple[Any, ...], kwargs: Mapping[str, Any], device: torch.device) -> Node:
         """The node of an op. If it draws random numbers, the draw may have been recorded already: see Note [Draws]."""
+        named = self.value_of(dict(kwargs))
         if not info_of(func).random:
             return self.call(func, values, named)
-        sequence = self.draws.of(generator, device)
+        sequence = self.draws.of(kwargs.get("generator"), device)
         asked = func, values, named
         node = sequence.again(asked)
         if node is None:
@@ -239,6 +235,9 @@ class Recorder:
         """The op's meta kernel on the replicas."""
         if kwargs and "generator" in kwargs:
             kwargs = {**kwargs, "generator": None}
+            if (name := _torch.overload_name(func)).endswith("generator"):  # which knows only ints
+                func = getattr(func.overloadpacket, name[: -len("generator")].rstrip("_") or "default")
+                del kwargs["generator"]
         self.inside = True
         try:
             with _torch.meta_kernels():
@@ -267,12 +266,9 @@ class Recorder:
 
     def device_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
         """The device of the op's results."""
-        wanted = kwargs.get("device")
-        if wanted is not None:
-            wanted = torch.device(wanted)
-            if wanted.type == "cuda" and cast("int | None", wanted.index) is None:
-                return torch.device("cuda", torch.cuda.current_device())
-            return wanted
+        if kwargs.get("device") is not None:
+            wanted = torch.device(kwargs["device"])
+            return torch.device("cuda", torch.cuda.current_device()) if wanted == torch.device("cuda") else wanted
         found = replicas_in([*args, *kwargs.values()])
         decide = (x for x in found if x.dim() > 0 or state_of(x).device.type != "cpu")
         return state_of(next(decide, found[0])).device if found else torch.get_default_device()
@@ -293,7 +289,7 @@ class Recorder:
         if type(a) is dict:
             return {k: self.value_of(x) for k, x in a.items()}
         if type(a) is torch.Generator:
-            return self.draws.of(a, _torch.META).constant()
+            return self.draws.of(a, _torch.META).constant
         return terms(a)
 
     def values(self, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -357,14 +353,10 @@ class Recorder:
     def fresh_at(self, geometry: Geometry, node: Node, device: torch.device) -> Replica:
         """A new replica of that geometry that holds ``node``."""
         with _torch.without_modes():
-            elem = _lying(None, geometry.dtype, self.numbers(geometry.shape), self.numbers(geometry.stride))
-            made = make_replica(elem, device, self)
+            g = geometry if self.symbols is None else geometry.mapped(self.symbols.number)
+            made = make_replica(_lying(None, g.dtype, g.shape, g.stride), device, self)
         self.table.hold(made, node)
         return made
-
-    def numbers(self, terms: Sequence[Any]) -> list[Any]:
-        """Terms as ints or SymInts."""
-        return list(terms) if self.symbols is None else [self.symbols.number(x) for x in terms]
 
 
 def _lying(beside: Tensor | None, dtype: torch.dtype, shape: Any, stride: Any, offset: Any = 0) -> Tensor:

@@ -14,6 +14,8 @@ disarmed when the trace is over.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,8 +59,7 @@ class Needs:
 
     def also(self, *, bases: bool = False, gradients: bool = False, symbols: bool = False) -> Needs:
         """These, and what is true besides."""
-        more = self.bases or bases, self.gradients or gradients, self.dynamic, self.symbols or symbols
-        return Needs(*more)
+        return Needs(self.bases or bases, self.gradients or gradients, self.dynamic, self.symbols or symbols)
 
 
 Trace = Any
@@ -111,6 +112,7 @@ class TensorState:
         born: where it lay before set_, resize_, ``.data =`` or an in-place change of its shape; None if it never moved.
     """
 
+    step: ViewStep | None = None
     is_parameter: bool = False
     data_assigned: bool = False
     is_reset: bool = False
@@ -124,8 +126,8 @@ class TensorState:
     is_input: bool = False
     revived: Tensor | None = None
 
-    def __init__(self, device: torch.device, trace: Trace, step: ViewStep | None = None) -> None:
-        self.device, self.trace, self.step = device, trace, step
+    def __init__(self, device: torch.device, trace: Trace) -> None:
+        self.device, self.trace = device, trace
         self.own: dict[str, Any] = {}
 
     def need(self, **more: bool) -> None:
@@ -217,15 +219,10 @@ class Replica(Tensor):
     @property
     def data(self) -> Tensor:
         """The same memory without history, with a version counter of its own."""
-        made: Any = _torch.data_of(self)
-        _torch.set_class(made, Replica)
-        place, state = place_of(self), self.aot
-        step = ViewStep(self, Step(_torch.data_of, (), {}, None, torch.is_grad_enabled()), place, place, 0)
-        made.__dict__["aot"] = TensorState(state.device, state.trace, step)
-        made.__dict__["aot"].own_counter = True
-        state.trace.alive.append(weakref.ref(made))
-        replica: Replica = made
-        return replica
+        made, place = _as_replica(_torch.data_of(self), self.aot.device, self.aot.trace), place_of(self)
+        step = Step(_torch.data_of, (), {}, None, torch.is_grad_enabled())
+        made.aot.step, made.aot.own_counter = ViewStep(self, step, place, place, 0), True
+        return made
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -233,8 +230,9 @@ class Replica(Tensor):
             refuse(Event.CAPTURED, "it is assigned to .data")
         if value.is_inference() is not self.is_inference():
             refuse(Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or the other way")
-        if self.aot.told and (_torch.base_of(self) is not None or not self.aot.is_input):
-            refuse(Event.LEAF, "data is assigned to a leaf made inside, or to one that is a view")
+        reshaped = not self.aot.is_input and value.shape != self.shape
+        if self.aot.told and (reshaped or _torch.base_of(self) is not None):
+            refuse(Event.LEAF, "data of another shape is assigned to a leaf made inside, or data to one that is a view")
         self.aot.need(bases=self.aot.was_a_view)
         self.aot.born = self.aot.born or place_of(self)
         self.aot.data_assigned, self.aot.own_counter, self.aot.is_reset = True, True, False
@@ -318,16 +316,23 @@ Replica.__module__, Replica.__qualname__, Replica.__name__ = "torch", "Tensor", 
 
 def make_replica(elem: Tensor, device: torch.device, trace: Trace) -> Replica:
     """``elem``, a meta tensor without history, as a replica on ``device``; it shares the storage. No mode may be on."""
-    if elem.is_inference() and not torch.is_inference_mode_enabled():
-        with torch.inference_mode():
-            made: Any = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
-    else:
+    with inference(elem.is_inference() or torch.is_inference_mode_enabled()):
         made = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
+    return _as_replica(made, device, trace)
+
+
+@_torch.hide_from_dynamo
+def _as_replica(made: Any, device: torch.device, trace: Trace) -> Replica:
     _torch.set_class(made, Replica)
     made.__dict__["aot"] = TensorState(device, trace)
     trace.alive.append(weakref.ref(made))
     replica: Replica = made
     return replica
+
+
+def inference(mode: bool) -> contextlib.AbstractContextManager[Any]:
+    """Inside, inference mode is on or off. Where it is so already, grad mode stays as it is too."""
+    return contextlib.nullcontext() if mode is torch.is_inference_mode_enabled() else torch.inference_mode(mode)
 
 
 def place_of(t: Tensor) -> Place:
@@ -348,15 +353,12 @@ def replicas_in(a: Any) -> list[Tensor]:
     return [a] if type(a) is Replica else []
 
 
-def disarm(replicas: list[weakref.ref[Any]]) -> None:
-    """The trace is over: none of its replicas may be used until ``rearm``."""
+def disarm(replicas: list[weakref.ref[Any]], kind: type[Replica] = Disarmed) -> None:
+    """The trace is over: none of its replicas may be used until ``rearm`` makes them of the other ``kind``."""
     for r in [r() for r in replicas]:
         if r is not None:
-            _torch.set_class(r, Disarmed)
+            _torch.set_class(r, kind)
 
 
-def rearm(replicas: list[weakref.ref[Any]]) -> None:
-    """The trace goes on."""
-    for r in [r() for r in replicas]:
-        if r is not None:
-            _torch.set_class(r, Replica)
+rearm = functools.partial(disarm, kind=Replica)
+"""The trace goes on."""

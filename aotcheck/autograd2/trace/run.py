@@ -17,16 +17,16 @@ from torch import Tensor
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
-from aotcheck.autograd2.frontend.substitute import Change, arguments, changes, substituted
+from aotcheck.autograd2.frontend.substitute import CACHED, Change, arguments, changes, substituted
 from aotcheck.autograd2.ir.graph import Node, ancestors
 from aotcheck.autograd2.ir.meta import Geometry, TensorMeta, geometry_of, is_leaf
 from aotcheck.autograd2.ir.signature import BaseOf, Descriptor, Input
 from aotcheck.autograd2.ir.size import is_static
 from aotcheck.autograd2.ir.structure import own_attributes
-from aotcheck.autograd2.trace.functions import WithoutLooking, python_functions
+from aotcheck.autograd2.trace.functions import WithoutLooking, python_functions, without_cache
 from aotcheck.autograd2.trace.gate import Event, met, refuse
 from aotcheck.autograd2.trace.mode import Tracer
-from aotcheck.autograd2.trace.replica import Disarmed, Needs, Replica, make_replica
+from aotcheck.autograd2.trace.replica import Disarmed, Needs, Replica, inference, make_replica
 from aotcheck.autograd2.trace.view import StorageState, View
 
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
@@ -106,7 +106,7 @@ class _Maker:
 
     def plain(self, real: Tensor) -> Replica:
         """Lies as ``real`` does, without history."""
-        with _inference(real.is_inference()):
+        with inference(real.is_inference()):
             elem = self._elem(real)
             base = _torch.base_of(real)
             root = real if base is None else base
@@ -150,7 +150,7 @@ class _Maker:
         if not real.requires_grad:
             return replica
         if real.is_leaf:
-            with _inference(real.is_inference()):
+            with inference(real.is_inference()):
                 Tensor.requires_grad_(replica)
             replica.aot.told = _torch.accumulator_of(real) is not None
             replica.aot.need(bases=not replica.aot.told)
@@ -166,10 +166,6 @@ class _Maker:
         return replica
 
 
-def _inference(mode: bool) -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if mode is torch.is_inference_mode_enabled() else torch.inference_mode(mode)
-
-
 def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_bases: bool) -> list[TracedInput]:
     """The inputs of a trace. No mode may be active.
 
@@ -180,16 +176,14 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
     known = {t for _, t in tensors}
     made: dict[Tensor, TracedInput] = {}
     views: list[tuple[Descriptor, Tensor]] = []
-    order: list[TracedInput] = []
 
     def root(descriptor: Descriptor, t: Tensor) -> None:
         with torch.inference_mode(False):
             replica = maker.root(t)
         node = tracer.graph.placeholder(geometry_of(replica), t.device)
         traced = _traced(tracer, descriptor, t, replica, node, tracer.table.hold(replica, node))
-        traced.state.source = len(order) if traced.state.source is None else traced.state.source
+        traced.state.source = len(made) if traced.state.source is None else traced.state.source
         made[t] = traced
-        order.append(traced)
 
     for descriptor, t in tensors:
         _admit(t, descriptor)
@@ -207,12 +201,10 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
     with tracer:
         for descriptor, t in views:
             replica = _view(maker, t, made)
-            traced = _traced(tracer, descriptor, t, replica, None, tracer.table.view(replica))
-            made[t] = traced
-            order.append(traced)
-    for i in order:
+            made[t] = _traced(tracer, descriptor, t, replica, None, tracer.table.view(replica))
+    for i in made.values():
         i.version = _torch.version_of(i.replica)
-    return order
+    return [*made.values()]
 
 
 def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
@@ -222,7 +214,7 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     how, function = _torch.creation_meta(t), maker.view_function(t, base)
     try:
         with torch.set_grad_enabled(how not in (_torch.CreationMeta.NO_GRAD_MODE, _torch.CreationMeta.INFERENCE_MODE)):
-            replica: Any = function(made[base].replica)
+            replica: Replica = function(made[base].replica)
     except RuntimeError as error:
         refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")
     lies = geometry_of(replica)
@@ -230,11 +222,10 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
         refuse(Event.BASE, "an argument")
     if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
         _torch.set_creation_meta(replica, how)
-    made_again: Replica = replica
     if t.requires_grad and t.is_leaf and _torch.accumulator_of(t) is not None:
-        made_again.requires_grad_()
-    made_again.aot.is_parameter = isinstance(t, torch.nn.Parameter)
-    return made_again
+        replica.requires_grad_()
+    replica.aot.is_parameter = isinstance(t, torch.nn.Parameter)
+    return replica
 
 
 def _traced(
@@ -256,15 +247,14 @@ def related(inputs: list[TracedInput]) -> bool:
     return any(n in starts or (_torch.accumulates(n) and any(n.variable is t for t in reals)) for n in behind)
 
 
+@dataclass(eq=False)
 class UserError(Exception):
     """The function itself raised: running the original on the real inputs shows it.
 
     ``needs`` are what the trace lacked, which may be the reason.
     """
 
-    def __init__(self, needs: Needs) -> None:
-        super().__init__()
-        self.needs = needs
+    needs: Needs
 
 
 @dataclass(eq=False)
@@ -313,14 +303,14 @@ def trace(
     """
     tracer = Tracer(needs)
     inputs = make_inputs(tracer, bound.tensors, needs.bases)
-    replicas: dict[Tensor, Tensor] = {i.real: i.replica for i in inputs}
+    replicas: dict[Any, Any] = {i.real: i.replica for i in inputs}
+    replicas |= {x: without_cache(x, tracer.draws) for x in bound.containers if type(x) is CACHED}
     if needs.gradients:
         for _, t in bound.tensors:
-            if t.requires_grad and t.is_leaf and t.grad is not None:
+            if t.is_leaf and t.grad is not None:
                 replicas[t].grad = replicas[t.grad]
     symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
-    grad = after = modes[0]
     drawing = tracer.draws.stretch(bound.generators)
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
@@ -338,22 +328,22 @@ def trace(
                 after = torch.is_grad_enabled()
                 if _torch.global_state() != tracer.ambient:
                     refuse(Event.GLOBAL)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if any(f.f_code is torch.utils.swap_tensors.__code__ for f, _ in traceback.walk_tb(error.__traceback__)):
                 refuse(Event.SWAP)  # torch raises as the trace has weak references to its replicas
             if tracer.needs == needs and isinstance(error, _torch.GuardOnDataDependentSymNode):
-                refuse(Event.DATA, "a branch on a size that data decide")
+                refuse(Event.DATA, "a number that data decide", error)
             if tracer.needs == needs and isinstance(error, UnsupportedError):
                 raise
             raise UserError(tracer.needs) from error
         found = changes(bound, during)
     if tracer.backward_inside and any(_torch.has_hooks(i.real) for i in inputs if not i.input.meta.is_leaf):
         refuse(Event.CALLERS, "an argument has hooks")
-    if tracer.backward_inside and related(inputs):
+    if tracer.backward_inside > 1 and related(inputs):
         if needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
             refuse(Event.CALLERS, "an argument is computed from another")
         raise UserError(needs.also(bases=True))
-    return Traced(tracer, bound, inputs, result, found, None if after is grad else after, modes)
+    return Traced(tracer, bound, inputs, result, found, None if after is modes[0] else after, modes)
 
 
 @contextlib.contextmanager

@@ -13,20 +13,10 @@ from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import Graph, Node
 from aotcheck.autograd2.ir.meta import Geometry, disjoint, geometry_of
 from aotcheck.autograd2.ir.size import at_least, is_static, same, term
+from aotcheck.autograd2.trace import view as values
 from aotcheck.autograd2.trace.gate import Event, refuse
 from aotcheck.autograd2.trace.symbols import Symbols
-from aotcheck.autograd2.trace.view import (
-    WINDOW,
-    StorageState,
-    View,
-    flat_geometry,
-    flat_of_root,
-    gather,
-    inverse,
-    is_odd,
-    pad,
-    scatter,
-)
+from aotcheck.autograd2.trace.view import WINDOW, StorageState, View, is_odd
 
 
 class StorageTable:
@@ -56,11 +46,9 @@ class StorageTable:
             self.learnt = self.symbols.learnt
             for state in self.states.values():
                 state.nbytes = self.spelled(state.nbytes)
-                for view in state.views.values():
-                    view.geometry = self.spelled(view.geometry)
-                for whole in (state.flat, state.lost):
-                    if whole is not None:
-                        whole.geometry = self.spelled(whole.geometry)
+                for view in (*state.views.values(), state.flat, state.lost):
+                    if view is not None:
+                        view.geometry = self.spelled(view.geometry)
                 state.views = {view.geometry: view for view in state.views.values()}
 
     def storage_state(self, t: Tensor) -> StorageState:
@@ -70,8 +58,7 @@ class StorageTable:
         address = _torch.storage_address(storage)
         state = self.states.get(address)
         if state is None:
-            nbytes = term(storage.nbytes())
-            state = StorageState(storage, t.device, nbytes, backwards_begun=self.backwards_begun)
+            state = StorageState(storage, t.device, term(storage.nbytes()), backwards_begun=self.backwards_begun)
             self.states[address] = state
         return state
 
@@ -130,7 +117,7 @@ class StorageTable:
             if dtypes == {torch.bool}:  # of which a copy makes other bytes zeros and ones
                 dtypes |= {v.geometry.dtype for v in state.views.values()}
             dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
-            view = View(state, flat_geometry(state.nbytes, dtype))
+            view = View(state, values.flat_geometry(state.nbytes, dtype))
             value = self.graph.placeholder(view.geometry, state.device)
             self.flat_inputs.append((value, state.source, dtype))
             if is_odd(state.nbytes, dtype):  # ops that scatter into such a storage raise an internal error
@@ -140,9 +127,9 @@ class StorageTable:
             for root in state.roots:
                 if root.version > 0:
                     assert root.value is not None
-                    value = scatter(self.graph, view.geometry, value, root.geometry, root.value)
+                    value = values.scatter(self.graph, view.geometry, value, root.geometry, root.value)
         else:
-            view, value = flat_of_root(self.graph, state, state.roots[0])
+            view, value = values.flat_of_root(self.graph, state, state.roots[0])
         value.geometry, value.device = view.geometry, state.device
         view.value, view.version = value, state.version
         for root in state.roots:
@@ -155,9 +142,9 @@ class StorageTable:
         self.flush(state)
         view = state.flat
         assert view is not None and view.value is not None
-        whole, before, after = view.value, view.geometry, flat_geometry(nbytes, view.geometry.dtype)
+        whole, before, after = view.value, view.geometry, values.flat_geometry(nbytes, view.geometry.dtype)
         if at_least(after.numel, before.numel):
-            view.value = pad(self.graph, whole, after.numel - before.numel, after.dtype)
+            view.value = values.pad(self.graph, whole, after.numel - before.numel, after.dtype)
         else:
             part = self.graph.like(whole, torch.ops.aten.slice.Tensor, whole, 0, 0, after.numel)
             view.value = self.graph.like(part, torch.ops.aten.clone.default, part)
@@ -200,7 +187,7 @@ class StorageTable:
         """What ``view`` showed when its storage last had all its memory: memory that was freed and may come back."""
         if view.value is None or view.version < whole.version:
             assert whole.value is not None
-            view.value = gather(self.graph, whole.geometry, whole.value, view.geometry)
+            view.value = values.gather(self.graph, whole.geometry, whole.value, view.geometry)
             view.value.geometry = view.geometry
         view.version = view.state.version
         return view.value
@@ -218,7 +205,7 @@ class StorageTable:
     def _derive(self, view: View, parent: Node) -> Node:
         if view.op is WINDOW:
             assert view.parent is not None
-            value = gather(self.graph, view.parent.geometry, parent, view.geometry)
+            value = values.gather(self.graph, view.parent.geometry, parent, view.geometry)
         elif view.op is torch.ops.aten._conj.default and not view.geometry.conj:  # the value may not be lazy
             value = self.graph.like(parent, torch.ops.aten._conj_physical.default, parent)
         else:
@@ -271,7 +258,7 @@ class StorageTable:
         for view, value, version in pending:
             step = view
             while step.parent is not None:
-                value = inverse(self.graph, step, value, functools.partial(self._at, step.parent, before))
+                value = values.inverse(self.graph, step, value, functools.partial(self._at, step.parent, before))
                 step = step.parent
                 if step.version <= version:
                     step.value, step.version = value, version

@@ -7,6 +7,8 @@ Nothing here adds a guard: guards come from questions that the program, or torch
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -50,19 +52,11 @@ class Symbols:
 
     def plain(self, numbers: Sequence[Any]) -> dict[int, Any]:
         """For Python numbers of a call, by position, what stands for them where that is a symbol."""
-        made: dict[int, Any] = {}
-        first = 0
-        for k in sorted(r.position for r in self.dynamic if r.of is Of.PLAIN):
-            if abs(numbers[k]) < _LARGEST:
-                made[k] = self._new(numbers[k], Read(Of.PLAIN, k))
-                self._fixed_numbers(numbers, first, k)
-                first = k + 1
-        self._fixed_numbers(numbers, first, len(numbers))
-        return made
-
-    def _fixed_numbers(self, numbers: Sequence[Any], first: int, end: int) -> None:
-        if first < end:
-            self.checks.append(f"n[{first}:{end}] == {tuple(numbers[first:end])!r}")
+        varying = sorted(r.position for r in self.dynamic if r.of is Of.PLAIN and abs(numbers[r.position]) < _LARGEST)
+        for before, end in itertools.pairwise([-1, *varying, len(numbers)]):
+            if fixed := tuple(numbers[before + 1 : end]):
+                self.checks.append(f"n[{before + 1}:{end}] == {fixed!r}")
+        return {k: self._new(numbers[k], Read(Of.PLAIN, k)) for k in varying}
 
     def lies(self, position: int, t: Tensor, members: Sequence[tuple[int, Tensor]]) -> tuple[Any, Any, Any] | None:
         """The shape, the strides and the offset of a replica of ``t``; None if all numbers of its storage are fixed.
@@ -115,16 +109,13 @@ class Symbols:
 
     def _new(self, value: Any, read: Read) -> Any:
         name = f"{read.of.name.lower()}{read.position}_{read.dim}"
-        if read.of is Of.PLAIN:
-            symbol, made = _torch.new_number(self.env, value, name)
-        else:
-            symbol, made = _torch.new_symbol(self.env, value, name)
+        symbol, made = _torch.new_symbol(self.env, value, name, is_size=read.of is not Of.PLAIN)
         self.reads[str(symbol)] = read
         return made
 
     def _derive(self, source: str, operands: Sequence[Any], value: float) -> Any:
         """A float that is computed from others."""
-        symbol, made = _torch.new_number(self.env, value, f"float_{len(self.derived)}")
+        symbol, made = _torch.new_symbol(self.env, value, f"float_{len(self.derived)}")
         self.derived[str(symbol)] = source.format(*[f"({text(x)})" for x in operands])
         return made.node
 
@@ -166,8 +157,8 @@ class Symbols:
         body = [f"    {name} = {r.source()}" for name, r in self.reads.items()]
         body += [f"    {line}" for line in lines_of(self.derived, asked)]
         used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})
-        lines = ["def fits(t, n):", *[f"    t{k} = t[{k}]" for k in used], *body, f"    return {asked}"]
-        source = "\n".join(lines) + "\n"
+        lines = ["def fits(t, n):", "  try:", *[f"    t{k} = t[{k}]" for k in used], *body, f"    return {asked}"]
+        source = "\n".join([*lines, "  except (ArithmeticError, ValueError): return False\n"])  # 1 / n of another n
         scope: dict[str, Any] = {"math": math, "torch": torch}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"]
@@ -184,7 +175,8 @@ class Symbols:
         code = compile("\n".join([*lines, f"fit = {' and '.join(asked) or True}"]), "<aotcheck guards>", "exec")
 
         def fits(values: dict[str, Any]) -> bool:
-            exec(code, {"math": math}, values)
-            return bool(values["fit"])
+            with contextlib.suppress(ArithmeticError, ValueError):
+                exec(code, {"math": math}, values)
+            return bool(values.pop("fit", False))
 
         return fits

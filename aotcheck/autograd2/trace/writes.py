@@ -35,40 +35,33 @@ def in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     target = args[0]
     if type(target) in (list, tuple):
         return _foreach(tracer, func, info, args, kwargs)
-    lies = geometry_of(target)
     _check_overlap(func, info, target, args, kwargs)
-    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     if info.functional is aten.bernoulli.p and len(args) == 1:
-        args, values = (*args, 0.5), (*values, 0.5)
+        args = (*args, 0.5)
+    values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     if func in _WHOLE:
         tracer.run(func, args, kwargs)
-        has = lies
+        has = geometry_of(target)
     else:
         functional = tracer.measured(info.functional, info_of(info.functional), args, kwargs)
         if functional.shape != target.shape or (target.is_complex() and functional.is_floating_point()):
             raise RuntimeError(f"output with shape {target.shape} doesn't match the broadcast shape {functional.shape}")
-        has, lies = geometry_of(functional), geometry_of(target)
+        has = geometry_of(functional)
     if info.random:
-        _write(tracer, target, *_drawn(tracer, func, info, lies, args, kwargs, values, named))
-        return target
-    node = tracer.call(info.functional, values, named)
+        node, has = _drawn(tracer, func, info, args, kwargs, values)
+    else:
+        node = tracer.call(info.functional, values, named)
     node.device = state_of(target).device
     _write(tracer, target, node, has)
     return target
 
 
 def _drawn(
-    tracer: Recorder,
-    func: Any,
-    info: OpInfo,
-    lies: Geometry,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    values: tuple[Any, ...],
-    named: Any,
+    tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], values: tuple[Any, ...]
 ) -> tuple[Node, Geometry]:
     """Random numbers in the order in which eager hands them out; the operand lies as the written tensor does."""
-    device, given = state_of(args[0]).device, {k: v for k, v in kwargs.items() if k != "generator"}
+    lies, device = geometry_of(args[0]), state_of(args[0]).device
+    given = {k: v for k, v in kwargs.items() if k != "generator"}
     order = in_memory_order(func, info.functional, lies, device, (args[1:], given), tracer.symbols)
     if lies.is_contiguous and not tracer.table.storage_state(args[0]).version:
         operand = values[0]
@@ -79,11 +72,10 @@ def _drawn(
         strides = [*lies.shape], [*lies.stride]
         operand = tracer.call(aten.empty_strided.default, strides, {"dtype": lies.dtype, "device": device})
     operand.device = device
-    node = tracer.draw_or_call(info.functional, (operand, *values[1:]), named, kwargs.get("generator"), device)
+    node = tracer.draw_or_call(info.functional, (operand, *values[1:]), kwargs, device)
     node.device = device
-    has = row_major(lies.shape, lies.dtype)
     if not order:
-        return node, has
+        return node, row_major(lies.shape, lies.dtype)
     back = [order.index(d) for d in range(len(order))]
     return tracer.graph.like(node, aten.permute.default, node, back), lies._replace(offset=0)
 
@@ -188,7 +180,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         here = {**rest, "device": _torch.META}
     for t in targets:
         _check_overlap(func, info, t, args, kwargs)
-    values, named = tracer.values(args), tracer.value_of(dict(rest))
+    values = tracer.values(args)
     reference = tracer.run(info.functional, args, here)
     single = isinstance(reference, Tensor)
     wanted = [reference] if single else list(reference)
@@ -202,7 +194,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         if t.shape != r.shape:
             move(tracer, aten.resize_.default, info, (t, [*r.shape]), {})
     device = state_of(targets[0]).device
-    node = tracer.draw_or_call(info.functional, values, named, rest.get("generator"), device)
+    node = tracer.draw_or_call(info.functional, values, rest, device)
     node.device = device
     for k, (t, r) in enumerate(zip(targets, wanted, strict=True)):
         _write(tracer, t, node if single else _item(tracer, node, k, t), geometry_of(r))
@@ -301,8 +293,7 @@ def reshape_in_place(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any,
 
 def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``set_`` and ``resize_``: another storage, or another size of it."""
-    target = args[0]
-    name = _torch.op_name(func)
+    target, name = args[0], _torch.op_name(func)
     if name not in ("set_", "resize_", "resize_as_") or (target.requires_grad and not target.is_leaf):
         refuse(Event.STORAGE, str(func))
     before = tracer.table.view(target).state
@@ -335,10 +326,8 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     if not state.roots:
         count = state.nbytes // target.dtype.itemsize
         elem = _torch.lying_on(state.storage, target.dtype, (count,), (1,), 0)
-        given = {"dtype": target.dtype, "device": state_of(target).device}
-        node = tracer.call(aten.empty.memory_format, ([count],), given)
-        tracer.table.hold(elem, node)
-        node.device = state_of(target).device
+        given = {"dtype": target.dtype, "device": state.device}
+        tracer.table.hold(elem, tracer.call(aten.empty.memory_format, ([count],), given))
     tracer.table.read(target)
     return target
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotcheck.autograd2 import aot_function
+from aotcheck.autograd2 import UnsupportedError, aot_function
 from aotcheck.autograd2.api import Compiled
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -180,3 +180,16 @@ def test_what_a_module_holds_is_asked_of_each_dict_by_itself() -> None:
         if k == 3:  # as many items with the same names, in another order of modules
             model.b.register_buffer("y", model.a._buffers.pop("y"))
         assert torch.equal(compiled(torch.zeros(2)), model(torch.zeros(2)))
+
+
+@pytest.mark.parametrize("make", [lambda: torch.full((1,), 4.0).view(1, 1), lambda: torch.full((3,), 4.0)[:3]])
+def test_a_view_that_left_the_memory_of_its_base_is_another_kind_of_call(make):
+    def halve(x):
+        x.data = x / 2
+
+    view, compiled = make(), aot_function(halve)
+    compiled(view)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="view of a base that has changed"):
+            compiled(view)
+    assert view.unique().tolist() == [2]

@@ -6,6 +6,7 @@ import functools
 import math
 import warnings
 from collections import Counter
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -41,6 +42,11 @@ def _euler(x, until):
     for _ in range(3):
         x, time = x + h / 6 * (x + 2 * time), time + h
     return x, time, 1 - h * h
+
+
+class _State(NamedTuple):
+    step: int
+    name: str
 
 
 def _append(q, k, v):
@@ -91,6 +97,26 @@ NUMBERS = {
     "a variance": (_gradient(torch.var), lambda n: (torch.randn(n, 3, requires_grad=True),)),
     "a Kronecker product": (torch.kron, lambda n: (torch.randn(n, 2), torch.randn(2, 3))),
     "an offset": (lambda x: x * 2, lambda n: (torch.randn(30)[n : n + 4],)),
+    "a tensor of a number": (lambda x, n: x + torch.tensor(n), lambda n: (torch.zeros(2).long(), n * 2**31 + 1)),
+    "a tensor of numbers": (
+        lambda x, n: torch.arange(9) < torch.tensor([[n, 2], [1.5, n]])[..., None],
+        lambda n: (0, n),
+    ),
+    "a new tensor of a size": (lambda x: x.new_tensor([len(x), 1]), lambda n: (torch.randn(n),)),
+    "a number in a named tuple": (lambda x, s: (x * s.step, s), lambda n: (torch.randn(2), _State(n, "run"))),
+    "products of several": (
+        torch.linalg.multi_dot,
+        lambda n: ([torch.randn(n, 3), torch.randn(3, n), torch.randn(n, 2)],),
+    ),
+    "a slope": (torch.gradient, lambda n: (torch.randn(n + 2),)),
+    "a grid": (
+        lambda t: torch.nn.functional.affine_grid(t, (len(t), 3, 4, 4), False),
+        lambda n: (torch.randn(n, 2, 3),),
+    ),
+    "products": (
+        lambda x, w, b: (x @ w, torch.nn.functional.linear(x, w.mT, b), torch.matmul(w.mT, x.mT)),
+        lambda n: (torch.randn(2, n, 4, requires_grad=True), torch.randn(4, 3), torch.randn(3)),
+    ),
 }
 
 
@@ -150,6 +176,60 @@ def test_a_slice_of_a_whole_dimension_that_is_written_is_no_view(index, dynamic)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_is_a_symbol_from_its_second_value_on(name):
     assert _compilations(*NUMBERS[name]) == 2
+
+
+REMAINDERS = {
+    "a branch on a remainder": lambda x, t: x * 2 if t % 1 > 0.3 else x,
+    "a size over a number": lambda x, t: x * 2 if (x.shape[0] + t) / 4 % 1 == 0 else x,
+    "an exponential of a remainder": lambda x, t: (x * math.exp(t % 1), (t % 2) * 2, min(t % 1, 0.4), -t % 0.3),
+    "a floor": lambda x, t: (x[: int(t // 0.25)], t // 0.1, 1.0 // t, len(x) // t, 7 // (t + 1), -t // 0.3),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", REMAINDERS.values(), ids=REMAINDERS)
+def test_remainders_and_floors_of_floats_are_pythons(function, dynamic):
+    compiled = aot_function(function, dynamic=dynamic)
+    for n, t in ((2, 0.5), (3, 1.0), (4, 1.25), (5, 2.0), (6, 0.6), (8, 2.75)):
+        assert repr(compiled(torch.ones(n), t)) == repr(function(torch.ones(n), t)), t
+
+
+@pytest.mark.parametrize("asks", [lambda t: 1 / t > 0.4, lambda t: math.log(t) > 0.1, lambda t: 3 % t > 0])
+def test_a_guard_that_raises_does_not_hold(asks):
+    def function(x, t):
+        return x * 2 if t > 0 and asks(t) else x
+
+    compiled = aot_function(function)
+    for t in (1.0, 2.0, 0.0, 3.0, -1.0):
+        assert torch.equal(compiled(torch.ones(2), t), function(torch.ones(2), t))
+
+
+def test_infinite_numbers_are_no_symbols():
+    def function(x, state):
+        state["step"] += 1
+        state["best"] = min(state["best"], 3.5)
+        return x * state["step"], -math.inf * (state["step"] / 2), math.inf * (state["step"] + 1.5)
+
+    ours, eager = ({"step": 0, "best": math.inf, "worst": -math.inf, "none": math.nan} for _ in range(2))
+    compiled, before = aot_function(function), counters().compiled
+    for _ in range(5):
+        assert repr(compiled(torch.ones(2), ours)) == repr(function(torch.ones(2), eager))
+        assert repr(ours) == repr(eager)
+    assert counters().compiled - before <= 3
+
+
+def test_draws_of_a_generator_in_a_shape_of_symbols():
+    generators = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+
+    def noisy(x, generator):
+        more = torch.rand(x.shape, generator=generator), torch.randint(5, x.shape, generator=generator)
+        return torch.randn(x.shape, generator=generator), more, torch.randint(2, 7, x.shape, generator=generator)
+
+    compiled, before = aot_function(noisy), counters().compiled
+    for n in SIZES:
+        ours, eager = (f(torch.ones(n, 2), g) for f, g in zip((compiled, noisy), generators, strict=True))
+        assert repr(ours) == repr(eager)
+    assert counters().compiled - before == 2
 
 
 def test_a_branch_on_a_number_guards():
