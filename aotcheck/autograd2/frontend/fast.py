@@ -248,7 +248,8 @@ def _tensors(s: _Source, tensors: Sequence[Tensor]) -> bool:
         base = _torch.base_of(t)
         if base is not None and base not in named:
             named[base] = f"{name}{_torch.ITS_BASE}"
-            s.checks.append(f"{named[base]} is not None")
+            both = [f"{x}.untyped_storage(){_torch.ITS_ADDRESS}" for x in (named[base], name)]
+            s.checks.append(f"{named[base]} is not None and {both[0]} == {both[1]}")  # else it was given other data
     free: Any = None if s.fits is None else [[None] * t.dim() for t in named]
     guards = _torch.TensorGuards(*named, dynamic_dims_sizes=free, dynamic_dims_strides=free)
     s.checks.append(f"{s.bind('guards', guards.check)}({', '.join(named.values())})")
@@ -263,8 +264,7 @@ def _tensors(s: _Source, tensors: Sequence[Tensor]) -> bool:
             s.checks.append(f"{name}{_torch.ITS_BASE} is None")
             s.checks += [f"{name}.is_leaf is {t.is_leaf}"] if t.requires_grad else []
         else:
-            of_base = f"{name}{_torch.ITS_BASE}.untyped_storage(){_torch.ITS_ADDRESS}"
-            s.checks += [f"leaf({name}) is {t.is_leaf}", f"{of_base} == s_{name}{_torch.ITS_ADDRESS}"]
+            s.checks.append(f"leaf({name}) is {t.is_leaf}")
         if torch.is_inference_mode_enabled() or t.is_inference():
             s.checks.append(f"{name}.is_inference() is {t.is_inference()}")
         shared.setdefault(_torch.storage_address(storage), []).append((name, t, geometry_of(t)))

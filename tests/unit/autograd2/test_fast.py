@@ -193,3 +193,12 @@ def test_a_view_that_left_the_memory_of_its_base_is_another_kind_of_call(make):
         with pytest.raises(UnsupportedError, match="view of a base that has changed"):
             compiled(view)
     assert view.unique().tolist() == [2]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_call_without_a_view_where_one_was_before(dynamic):
+    compiled = aot_function(lambda x, y: x + y, dynamic=dynamic)
+    for _ in range(3):
+        for x in (torch.ones(2, 3), torch.ones(3, 3)[:2], torch.ones(4, 3)[1:3], torch.ones(4, 3)):
+            for y in (x, x[:], x * 2, torch.ones(len(x), 3)):
+                assert torch.equal(compiled(x, y), x + y)
