@@ -206,11 +206,19 @@ def _get_item(t: Tensor, index: Any) -> Tensor:
     return found
 
 
+def _is_whole(x: slice, size: Any) -> bool:
+    """Whether a slice is known to take all of a dimension."""
+    first, step = 0 if x.start is None else x.start, 1 if x.step is None else x.step
+    ends = x.stop is None or (type(size) is int and type(x.stop) is int and x.stop >= size)
+    return ends and type(first) is int and first == 0 and type(step) is int and step == 1
+
+
 def _set_item(t: Tensor, index: Any, value: Any) -> None:
     """With symbols torch makes a view of slices of whole dimensions, where eager writes the tensor itself."""
     t, index = _selected(t, index)
     parts = index if type(index) is tuple else (index,)
-    whole = all(type(x) is slice and x == slice(None) for x in parts if x is not ...)
+    sizes = (None,) * len(parts) if any(x is ... for x in parts) else t.shape
+    whole = all(type(x) is slice and _is_whole(x, n) for x, n in zip(parts, sizes, strict=False) if x is not ...)
     Tensor.__setitem__(t, ... if whole and len(parts) <= t.dim() else index, value)
 
 

@@ -155,7 +155,11 @@ def test_dimensions_of_one_element_or_none_lie_as_eagers(name):
         assert compiled(*make(n)).storage_offset() == fn(*make(n)).storage_offset()
 
 
-@pytest.mark.parametrize("index", [..., slice(None), (..., slice(None))], ids=["all", "rows", "columns"])
+@pytest.mark.parametrize(
+    "index",
+    [..., slice(None), (..., slice(None)), (slice(None), slice(0, 3)), (slice(None), slice(0, 9, 1))],
+    ids=["all", "rows", "columns", "as many", "more"],
+)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_slice_of_a_whole_dimension_that_is_written_is_no_view(index, dynamic):
     """So that a backward frees nothing, and can be run again."""
