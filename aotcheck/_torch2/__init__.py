@@ -288,7 +288,11 @@ _grad: Any = vars(_C.TensorBase)["grad"]
 
 def gradient_of(t: Tensor) -> Tensor | None:
     """``t.grad``, past a subclass that looks who asks, and past torch's warning of what can have none."""
-    return _grad.__get__(t) if t.is_leaf or t.retains_grad else None
+    try:
+        has = t.is_leaf or t.retains_grad
+    except RuntimeError:  # of a view made under no_grad whose base was written since
+        has = True
+    return _grad.__get__(t) if has else None
 
 
 set_gradient: Callable[[Tensor, Tensor | None], None] = _grad.__set__

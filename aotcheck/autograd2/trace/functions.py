@@ -207,10 +207,10 @@ def _get_item(t: Tensor, index: Any) -> Tensor:
 
 
 def _is_whole(x: slice, size: Any) -> bool:
-    """Whether a slice is known to take all of a dimension."""
+    """Whether a slice takes all of a dimension: a guard where the size is a symbol, False if that is not given."""
     first, step = 0 if x.start is None else x.start, 1 if x.step is None else x.step
-    ends = x.stop is None or (type(size) is int and type(x.stop) is int and x.stop >= size)
-    return ends and type(first) is int and first == 0 and type(step) is int and step == 1
+    whole = type(first) is int and first == 0 and type(step) is int and step == 1
+    return whole and (x.stop is None or (size is not None and bool(x.stop >= size)))
 
 
 def _set_item(t: Tensor, index: Any, value: Any) -> None:

@@ -157,8 +157,8 @@ def test_dimensions_of_one_element_or_none_lie_as_eagers(name):
 
 @pytest.mark.parametrize(
     "index",
-    [..., slice(None), (..., slice(None)), (slice(None), slice(0, 3)), (slice(None), slice(0, 9, 1))],
-    ids=["all", "rows", "columns", "as many", "more"],
+    [..., slice(None), (..., slice(None)), (slice(None), slice(0, 3)), (slice(None), slice(0, 9, 1)), slice(9)],
+    ids=["all", "rows", "columns", "as many", "more", "more rows"],
 )
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_slice_of_a_whole_dimension_that_is_written_is_no_view(index, dynamic):

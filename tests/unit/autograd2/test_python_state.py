@@ -388,3 +388,20 @@ def _parameter(x):
 def test_data_are_assigned_to_a_leaf_that_the_function_made(function):
     for x in (torch.ones(2), torch.tensor([1.0, -2.0])):
         assert repr(aot_function(function)(x)) == repr(function(x))
+
+
+def test_a_gradient_is_dropped_beside_a_view_made_under_no_grad_whose_base_is_written():
+    weight = torch.ones(2, requires_grad=True)
+
+    def step(base, view):
+        base.mul_(2)
+        weight.grad = None
+        return base * 1
+
+    for f in (step, aot_function(step)):
+        weight.grad = torch.ones(2)
+        base = torch.ones(2, 2, requires_grad=True) * 1
+        with torch.no_grad():
+            view = base[0]
+        assert f(base, view).tolist() == [[2, 2], [2, 2]]
+        assert weight.grad is None
