@@ -284,7 +284,9 @@ def take_apart(
         return refuse("weak reference to a tensor")
     inside = [*map(content_of, x.__closure__ or ()), *(x.__defaults__ or ())] if kind is types.FunctionType else []
     inside += list(x.flat) if kind is numpy.ndarray and x.dtype.hasobject else []
-    if any(type(v) in SYMBOLIC or hasattr(v, "aot") for v in inside) or isinstance(x, _MADE_ONCE):
+    leaves = _torch.pytree.tree_leaves(inside)
+    of_trace = any(type(v) in SYMBOLIC or (isinstance(v, Tensor) and hasattr(v, "aot")) for v in leaves)
+    if of_trace or isinstance(x, _MADE_ONCE):
         return refuse(kind.__name__)
     if content is None and (isinstance(x, known) or not (kind.__dictoffset__ or slots_of(kind))):
         return Const(x)

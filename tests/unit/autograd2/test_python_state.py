@@ -52,8 +52,14 @@ def test_a_number_that_is_a_symbol_is_an_instance_of_its_class_in_a_backward_too
         assert x.grad.tolist() == [k, k]
 
 
+class _Items(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+
 def _closure(x, n):
-    return x * 2, lambda y: y / n
+    known, sizes = _Items(), [n, {"n": n}]
+    return x * 2, lambda y: (y / n, y * sizes[1]["n"], len(known))
 
 
 def _slice_and_array(x, n):
@@ -86,12 +92,8 @@ def test_an_iterator_that_the_function_made_is_refused(kind):
 
 
 def test_a_dict_whose_attributes_are_its_items():
-    class Items(dict):
-        def __getattr__(self, name):
-            return self[name]
-
-    found = aot_function(lambda x: Items(y=x * 2))(torch.ones(2))
-    assert (type(found), found.y.tolist()) == (Items, [2, 2])
+    found = aot_function(lambda x: _Items(y=x * 2))(torch.ones(2))
+    assert (type(found), found.y.tolist()) == (_Items, [2, 2])
 
 
 def test_a_global_that_the_first_call_makes():
