@@ -222,6 +222,14 @@ def _set_item(t: Tensor, index: Any, value: Any) -> None:
     Tensor.__setitem__(t, ... if whole and len(parts) <= t.dim() else index, value)
 
 
+def _narrow(func: Any, input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
+    """Of a size that data decide torch cuts off what is beyond, where eager raises."""
+    if _torch.hint_of(count := input.shape[dim]) is None:
+        aten._assert_async.msg(torch.full((), count) >= start + length, "narrow: the part is beyond the end")
+    found: Tensor = func(input, dim, start, length)
+    return found
+
+
 def _is_all_true(x: Tensor) -> Any:
     """Distributions ask it, to raise an error."""
     if type(x) is Replica:
@@ -266,6 +274,7 @@ def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 _KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
 _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, Tensor.__setitem__: _set_item}
+_OTHERWISE |= {x: functools.partial(_narrow, x) for x in (torch.narrow, Tensor.narrow)}
 _OTHERWISE |= {Tensor.__getitem__: _get_item, _torch.is_all_true: _is_all_true}
 _OTHERWISE |= {x: functools.partial(_of_numbers, x) for x in (torch.tensor, torch.as_tensor, Tensor.new_tensor)}
 _OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, torch.fft.ifftshift, _torch.chunk_cat)}

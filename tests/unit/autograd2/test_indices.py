@@ -103,3 +103,21 @@ def test_a_ring_buffer_whose_pointer_is_a_tensor():
         assert torch.equal(compiled(*ours, value), push(*eager, value))
         assert torch.equal(ours[0], eager[0])
         assert torch.equal(ours[1], eager[1])
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_part_beyond_a_size_that_data_decide_raises_as_eager_does(start):
+    def function(x):
+        x.add_(1)
+        return x[x > 2].narrow(0, start, 2).sum()
+
+    compiled = aot_function(function)
+    for values in ([3.0, 2.0, 1.0], [0.0, 5.0, 2.0], [4.0, 0.0, 0.0], [1.0, 1.0, 1.0]):
+        seen = []
+        for f in (function, compiled):
+            x = torch.tensor(values)
+            try:
+                seen.append((f(x), x))
+            except (RuntimeError, IndexError) as error:
+                seen.append((type(error), str(error), x))
+        assert repr(seen[0]) == repr(seen[1])
