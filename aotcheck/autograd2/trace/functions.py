@@ -1,7 +1,8 @@
 """Functions of torch's for which the trace takes another way.
 
 Checks of values that only raise: the graph checks; where that fails, it raises, and the original runs in its place and
-raises what eager does.
+raises what eager does. Indices whose numbers are symbols, or that data decide: torch guards or asks for these where
+``select`` takes them as they are.
 
 Functions whose C++ calls other ops and knows only ints (RNNs, ``interpolate``): such a function runs on replicas of
 fixed sizes, those of the traced call and three sets of larger ones. Where it calls the same ops each time, a number
