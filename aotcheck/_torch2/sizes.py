@@ -119,7 +119,7 @@ def unbacked_number(env: ShapeEnv, kind: type, is_size: bool) -> Any:
 
 
 def remainder(x: Any, count: Any) -> Any:
-    """``x % count``, of which the env learns where it lies."""
+    """``x % count``, of which the env learns that it is at least 0 and less than ``count``."""
     found = x % count
     torch._check(found >= 0)
     torch._check(found < count)

@@ -181,7 +181,7 @@ def _max_pool1d(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _place(x: Any, count: Any) -> Any:
-    """The number that ``x``, a symbol or an integer tensor without dimensions, selects of so many."""
+    """Which of ``count`` entries ``x`` selects. Where data decide, a graph asserts that there is such an entry."""
     if type(x) is not Replica and _torch.hint_of(x) is not None:
         return x
     within = x if type(x) is Replica else torch.full((), x, dtype=torch.int64)
@@ -190,7 +190,7 @@ def _place(x: Any, count: Any) -> Any:
 
 
 def _selected(t: Tensor, index: Any) -> tuple[Tensor, Any]:
-    """What numbers of ``index`` select that are symbols, or that data decide; and what is left of ``index``."""
+    """``t`` with each number of ``index`` selected that is a symbol or that data decide, and the rest of ``index``."""
     parts = [*index] if type(index) is tuple else [index]
     takes = [x.dim() if getattr(x, "dtype", None) is torch.bool else x is not None and x is not ... for x in parts]
     for k, x in [*enumerate(parts)][::-1]:
@@ -202,6 +202,7 @@ def _selected(t: Tensor, index: Any) -> tuple[Tensor, Any]:
 
 
 def _get_item(t: Tensor, index: Any) -> Tensor:
+    """As ``t[index]``; an index of one number gives the selected view itself."""
     at, rest = _selected(t, index)
     found: Tensor = at if at is not t and rest == () else Tensor.__getitem__(at, rest)
     return found
@@ -250,7 +251,7 @@ def _of_numbers(func: Any, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def without_cache(cached: Any, draws: Draws) -> Callable[..., Any]:
-    """What runs in place of a function with a cache: that must not keep what a trace makes."""
+    """Runs ``cached`` past its cache, which must not keep tensors of a trace; refuses where eager would show that."""
     held = gc.get_referents(cached)
     written = any(isinstance(t, Tensor) and _torch.version_of(t) for t in (*held, *gc.get_referents(*held)))
 
