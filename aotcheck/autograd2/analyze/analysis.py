@@ -19,7 +19,7 @@ from aotcheck.autograd2.ir import signature as sig
 from aotcheck.autograd2.ir.meta import geometry_of, is_leaf
 from aotcheck.autograd2.ir.structure import GONE, Structure, take_apart
 from aotcheck.autograd2.trace.gate import Event, refuse
-from aotcheck.autograd2.trace.replica import Needs, state_of
+from aotcheck.autograd2.trace.replica import Needs, Replica, state_of
 from aotcheck.autograd2.trace.run import Traced, TracedInput
 from aotcheck.autograd2.trace.view import StorageState
 
@@ -219,6 +219,9 @@ def analyze(traced: Traced) -> Analysis:
     gradients = _gradients(traced, apart, tensors)
     if any(t.retains_grad for t in (*traced.position, *tensors)):
         refuse(Event.HOOK, "retain_grad")
+    for t in (*tensors, *(i.replica for i in traced.inputs)):
+        if type(t) is Replica and traced.tracer.table.storage_state(t).in_lists and not _follows(t):
+            refuse(Event.HISTORY, "a view that was written in a list with its base, and keeps the history of before")
     results.make_all(tensors)
     moved = metadata_mutations(traced, results)
     results.finish()
@@ -227,6 +230,14 @@ def analyze(traced: Traced) -> Analysis:
     inputs, looks = tuple(i.input for i in traced.inputs), tuple(r.look for r in results.of_graph)
     signature = sig.Signature(inputs, tuple(results.made), output, effects, looks, tuple(shared.built))
     return Analysis(signature, tuple(results.of_graph), tuple(results.tensors))
+
+
+def _follows(t: Tensor) -> bool:
+    """Whether the history of a view comes from what its base has now."""
+    base, node = _torch.base_of(t), None if is_lost(t) else t.grad_fn
+    while base is not None and node is not None and node is not base.grad_fn:
+        node = next((n for n, _ in node.next_functions), None)
+    return base is None or (node is base.grad_fn) or not requires_grad(t)
 
 
 class _Shared:

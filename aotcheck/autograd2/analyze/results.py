@@ -245,6 +245,11 @@ class Results:
             moved = state_of(root).born or state.resized
             moved = moved or (step is not None and (state_of(step.source).born or step.op in UNSAFE_SPLITS))
             lies_apart = not same(g.offset, 0) or (moved and not fills) or g.conj or g.neg
+            if lies_apart and differentiable and root is t and g.dense_order is not None:
+                index = self.add(
+                    table.read_view(table.view_at(state, g)), g, t, GraphResult(g.stride, t.is_inference())
+                )
+                return Alias(Fresh(index), to=self.at(t))
             if lies_apart and differentiable:
                 refuse(Event.HISTORY, "a tensor that is no view any more, and lies in the storage of one")
             if not lies_apart:

@@ -153,7 +153,7 @@ def emit(
     for a in filter(None, map(alias_of, signature.made)):
         if a.to and isinstance(a.base, sig.Made) and isinstance(first := signature.made[a.base.index], sig.Fresh):
             s.add(f"r{first.index} = r{first.index}.detach()")  # what moves is not what is saved
-    _Order(s, signature, modes, attachments, saved_late, flats.keys()).all(() if effects.moved else order)
+    _Order(s, signature, modes, attachments, saved_late, flats.keys(), shared).all(() if effects.moved else order)
     made = f"({''.join(f'm{k}, ' for k in range(len(signature.made)))})"
     if signature.shared:
         s.add("looked = [*looked]")
@@ -214,6 +214,8 @@ class _Order:
     saved_late: Sequence[SavedLate]
     flats: Set[int]
     """Inputs whose whole storage the graph takes."""
+    shared: Mapping[int, int]
+    """Saved tensors that are results, by position."""
     done: set[Any] = field(default_factory=set, init=False)
     attached: set[Component] = field(default_factory=set, init=False)
     pending: set[int] = field(default_factory=set, init=False)
@@ -271,6 +273,9 @@ class _Order:
                 case sig.Fresh(k):
                     self.attach_result(k)
         results = [f"r{k}" for k in component.results]
+        before = [k for a in self.attachments if a.component in self.attached for k in a.runner.saved]
+        if {self.shared.get(k) for k in before} & {*attachment.dirty}:
+            refuse(Event.HISTORY, "a result that was saved gets its history by a write since, as views of it tell")
         number, given = self.attachments.index(attachment), list(results)
         for place in range(len(results), len(component.tangents)):
             g, device = component.tangents[place]

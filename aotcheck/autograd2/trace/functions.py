@@ -189,12 +189,17 @@ def _place(x: Any, count: Any) -> Any:
     return _torch.remainder((x.item() if type(x) is Replica else x), count)
 
 
+def _is_place(x: Any) -> bool:
+    """Whether it is one index that data decide."""
+    return type(x) is Replica and x.dim() == 0 and x.dtype in _INDICES
+
+
 def _selected(t: Tensor, index: Any) -> tuple[Tensor, Any]:
     """``t`` with each number of ``index`` selected that is a symbol or that data decide, and the rest of ``index``."""
     parts = [*index] if type(index) is tuple else [index]
     takes = [x.dim() if getattr(x, "dtype", None) is torch.bool else x is not None and x is not ... for x in parts]
     for k, x in [*enumerate(parts)][::-1]:
-        if type(x) is torch.SymInt or (type(x) is Replica and x.dim() == 0 and x.dtype in _INDICES):
+        if type(x) is torch.SymInt or _is_place(x):
             dim = -sum(takes[k:]) if any(y is ... for y in parts[:k]) else sum(takes[:k])
             t = t.select(dim, _place(x, t.shape[dim]))
             del parts[k], takes[k]
@@ -225,8 +230,17 @@ def _set_item(t: Tensor, index: Any, value: Any) -> None:
 
 
 def _narrow(func: Any, input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
-    """Of a size that data decide torch cuts off what is beyond, where eager raises."""
-    if _torch.hint_of(count := input.shape[dim]) is None:
+    """Where data decide the beginning, one of all parts is selected.
+
+    Of a size that data decide torch cuts off what is beyond, where eager raises.
+    """
+    count = input.shape[dim]
+    if _is_place(start):
+        dim = dim % input.dim()
+        first, windows = torch.where(start < 0, start + count, start), input.unfold(dim, length, 1)
+        aten._assert_async.msg(first >= 0, "narrow: the part begins before the first element")
+        return windows.select(dim, _place(first, windows.shape[dim])).movedim(-1, dim)
+    if _torch.hint_of(count) is None:
         aten._assert_async.msg(torch.full((), count) >= start + length, "narrow: the part is beyond the end")
     found: Tensor = func(input, dim, start, length)
     return found

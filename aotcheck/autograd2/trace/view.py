@@ -111,6 +111,7 @@ class StorageState:
         touched: whether an empty part of it was written, which autograd records.
         own_counter: whether autograd may have saved a tensor on it that counts versions apart from others.
         needed: whether a backward reads it.
+        in_lists: whether autograd recorded a write to a list of which several tensors lie on it.
         sequence: the number of the node of autograd after the last write.
         backwards_begun: how many backwards had begun when it was made.
     """
@@ -131,6 +132,7 @@ class StorageState:
     touched: bool = field(default=False, init=False)
     own_counter: bool = field(default=False, init=False)
     needed: bool = field(default=False, init=False)
+    in_lists: bool = field(default=False, init=False)
     sequence: int = field(default=0, init=False)
     backwards_begun: int = 0
 

@@ -145,12 +145,13 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     others = [x for a in lists for x, t in zip(a, targets, strict=True) if type(x) is Replica and x is not t]
     read = [x for x in dict.fromkeys(others) if _torch.address_of(x) in addresses]
     recorded = torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others))
-    of_views = recorded and any(state_of(t).was_a_view or _torch.base_of(t) is not None for t in targets)
-    is_empty = of_views and any(geometry_of(t).is_empty for t in targets)
-    if is_empty or not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
-        if of_views or len(targets) < 2 or state_of(targets[0]).device.type != "cpu":
+    if recorded and any(geometry_of(t).is_empty and _torch.base_of(t) is not None for t in targets):
+        refuse(Event.OVERLAP, f"a view without elements is in a list of {func}")
+    if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
+        if len(targets) < 2 or state_of(targets[0]).device.type != "cpu":
             refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")
         for k in range(len(targets)):
+            tracer.table.storage_state(targets[k]).in_lists |= recorded
             _foreach(tracer, func, info, tuple(a[k : k + 1] if type(a) in (list, tuple) else a for a in args), kwargs)
         return None
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))

@@ -121,3 +121,25 @@ def test_a_part_beyond_a_size_that_data_decide_raises_as_eager_does(start):
             except (RuntimeError, IndexError) as error:
                 seen.append((type(error), str(error), x))
         assert repr(seen[0]) == repr(seen[1])
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_part_whose_beginning_data_decide(dynamic):
+    def function(x, start):
+        x = x * 1
+        x.narrow(0, start, 2).mul_(3)
+        return x, torch.narrow(x, -1, start, 1)
+
+    compiled = aot_function(function, dynamic=dynamic)
+    for n, start in ((5, 0), (5, 3), (6, -2), (7, 5), (7, 6), (7, -1), (7, -8)):
+        seen = []
+        for f in (function, compiled):
+            x = torch.arange(n * 7.0).view(n, 7).requires_grad_()
+            try:
+                results = f(x, torch.tensor(start))
+                seen.append((*[t.detach() for t in results], torch.autograd.grad([t.sum() for t in results], x)))
+                seen.append((results[1].stride(), results[1]._base is results[0]._base))
+            except (RuntimeError, IndexError) as error:
+                seen.append((type(error), str(error)))
+        assert repr(seen[0]) == repr(seen[len(seen) // 2])
+        assert repr(seen[1]) == repr(seen[-1]) or len(seen) == 2

@@ -180,3 +180,17 @@ def test_an_argument_without_memory_is_filled_for_the_call_and_again_for_its_bac
 
     assert trained(aot_function(function)) == trained(function)
     assert (trained(function) == "raises") is (refilled is None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_as_strided_in_place_of_a_tensor_that_has_a_history(dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.clone().as_strided_((2, 2), (1, 2), 1)
+
+    found = []
+    for f in (function, aot_function(function, dynamic=dynamic)):
+        x = torch.arange(10.0, requires_grad=True)
+        y = f(x)
+        place = y.storage_offset(), y.stride(), y.untyped_storage().nbytes()
+        found.append((place, y.detach().tolist(), torch.autograd.grad((y * y).sum(), x)[0].tolist()))
+    assert found[0] == found[1]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck.autograd2 import UnsupportedError, aot_function
+from tests.unit.autograd2.agrees import agrees
 
 
 def _written_first(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,6 +164,46 @@ def test_parts_of_an_argument_in_a_list_that_is_written() -> None:
         x = leaf.clone()
         found.append([f(x).detach(), x.detach(), torch.autograd.grad((x * f(leaf.clone())).sum(), leaf)[0]])
     assert all(map(torch.equal, *found))
+
+
+def _with_its_base(x: Tensor) -> Tensor:
+    y = x * 2
+    torch._foreach_mul_([y, y[1:]], 3.0)
+    return y
+
+
+def _overlapping(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x * 2
+    first, last = y[:2], y[1:]
+    torch._foreach_exp_([first, last])
+    return last.sin(), y
+
+
+@pytest.mark.parametrize("function", [_with_its_base, _overlapping])
+def test_views_that_overlap_in_a_list_that_is_written(function: Callable[..., Any]) -> None:
+    agrees(function, lambda: (torch.arange(3.0, requires_grad=True),))
+
+
+def test_a_view_that_keeps_the_history_of_before_is_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x * 2
+        view = y[1:]
+        torch._foreach_mul_([view, y], 3.0)  # after which the view has the history of the first write alone
+        return view
+
+    with pytest.raises(UnsupportedError, match="written in a list"):
+        aot_function(function)(torch.ones(3, requires_grad=True))
+
+
+def test_a_part_is_used_after_all_parts_were_written_in_a_list() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        first, second = y[:2], y[2:]
+        torch._foreach_exp_([first, second])  # its backward reads the parts, as the result holds them
+        return first, first.sum()
+
+    with pytest.raises(UnsupportedError, match="a result that was saved"):
+        aot_function(function)(torch.ones(3, requires_grad=True))
 
 
 def test_a_lazily_conjugated_argument_is_written() -> None:
