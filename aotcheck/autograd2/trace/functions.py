@@ -308,7 +308,9 @@ class WithoutLooking(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What ``func`` gives."""
         if func is torch.autograd.grad or func is Tensor.backward:
-            to_some = func is torch.autograd.grad or len(args) > 4 or (kwargs or {}).get("inputs") is not None
+            place = 1 if func is torch.autograd.grad else 4
+            asked = pytree.tree_leaves(args[place] if len(args) > place else (kwargs or {}).get("inputs"))
+            to_some = any(type(t) is Replica and state_of(t).is_input for t in asked)
             self.tracer.backward_inside = max(self.tracer.backward_inside, 1 + to_some)
         if func in COMPOSITES and self.tracer.symbols is not None:
             return with_symbols(self.tracer.symbols, _OTHERWISE.get(func, func), args, kwargs or {})

@@ -45,7 +45,7 @@ class Recorder:
         lines: the user's line that made a node of autograd, by the number of the node after it.
         symbols: those of sizes, if some sizes are no fixed numbers.
         in_backward: whether a backward is recorded.
-        backward_inside: 1 if the function ran a backward of its own, more if it asked for some gradients only.
+        backward_inside: 1 if the function ran a backward of its own, more if it asked for gradients of arguments only.
         answered: what data decided, by op and operands: the nodes of results, a size, how results lie.
         kept: tensors that live till all backwards are traced.
         sparse: nodes that give sparse gradients.

@@ -310,3 +310,17 @@ def test_uses_of_a_view_before_it_is_written_unseen_are_not_uses_of_what_it_is_t
         grads = torch.autograd.grad(f(view).sum(), [leaf, view], allow_unused=True)
         found.append([g if g is None else g.tolist() for g in grads])
     assert found[0] == found[1]
+
+
+def test_a_gradient_inside_to_what_the_function_made_of_related_arguments() -> None:
+    def function(x: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+        y = part * 3
+        (gradient,) = torch.autograd.grad((y * y).sum(), y, retain_graph=True)
+        return gradient, y + x.sum()
+
+    found = []
+    for f in (function, aot_function(function)):
+        x = torch.arange(3.0, requires_grad=True)
+        first, second = f(x, x[1:])
+        found.append((first.detach().tolist(), torch.autograd.grad(second.sum(), x)[0].tolist()))
+    assert found[0] == found[1]

@@ -1069,3 +1069,17 @@ def test_a_detached_part_of_what_is_written_later_keeps_the_whole_storage() -> N
     for f in (function, aot_function(function)):
         detached = f(torch.ones(4, requires_grad=True))
         assert (detached.untyped_storage().nbytes(), detached.tolist()) == (16, [6.0])
+
+
+def test_data_of_an_inference_tensor_that_counts_versions_is_not_moved() -> None:
+    with torch.inference_mode():
+        x = torch.ones(2)
+
+    def function(x: Any) -> Any:
+        y = x.data
+        y.data = y[:1]
+        return y
+
+    function(x).add_(1)  # which an inference tensor would refuse
+    with pytest.raises(UnsupportedError, match="counts versions"):
+        aot_function(function)(x)
