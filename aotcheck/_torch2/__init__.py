@@ -196,6 +196,7 @@ data_of: Callable[[Tensor], Tensor] = vars(_C.TensorBase)["data"].__get__
 """``t.data``: the same memory with a version counter of its own."""
 is_efficient_zero: Callable[[Tensor], bool] = vars(_C.TensorBase)["_is_zerotensor"]
 """Whether it is made of zeros that have no memory."""
+copy_all: Callable[..., None] = torch._foreach_copy_  # each of some tensors is given the data of one of others
 set_data: Callable[[Tensor, Tensor], None] = vars(_C.TensorBase)["data"].__set__
 """``t.data = data``, past a subclass that looks at what is assigned."""
 

@@ -5,7 +5,7 @@ Of a function that counts by ``n.add_(1)``, computes ``y = x @ w``, transposes `
     (a0, a1, a2,) = inputs                                   # prologue: inputs, values of symbols
     r0, r1, *saved = forward(a0, a1, a2)                     # the graph, below autograd; after an error the original
     r1, = attach(runner, (r1, ), saved, (a1, ), sizes)       # epilogue: histories, component by component
-    with no_grad(): a2.copy_(r0)                             # then the data of inputs, then their shapes and storages
+    with no_grad(): Tensor.copy_(a2, r0)                     # then the data of inputs, then their shapes and storages
     set_data(a0, m2)                                         # where m2 lies, which is made by its geometry
     m0 = r1                                                  # then tensors that are made of these, then assignments
     m1 = select(m0, 0, 0)
@@ -463,5 +463,6 @@ def _write(w: sig.Written, known: bool, modes: Modes) -> str:
         return f"{mode}{whole}.copy_(r{w.result})"
     if w.kind is sig.Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
-    view = f".view_as(a{w.input})" if w.by_view else ""
-    return f"{mode}a{w.input}{view}.copy_(r{w.result})"
+    into = f"a{w.input}.view_as(a{w.input})" if w.by_view else f"a{w.input}"
+    call = f"{into}.copy_(" if w.kind is sig.Mutation.DIFFERENTIABLE else f"Tensor.copy_({into}, "
+    return f"{mode}{call}r{w.result})"

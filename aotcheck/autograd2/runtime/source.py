@@ -34,8 +34,8 @@ def _placed(t: Tensor, dtype: torch.dtype, offset: Any, shape: Sequence[int], st
 
 def check_memory(tensors: Sequence[Tensor]) -> None:
     """Refuse tensors whose storages share memory, as what another library lends may."""
-    storages = {t.untyped_storage() for t in tensors}
-    if not all(s.resizable() for s in storages):
+    storages = {*map(Tensor.untyped_storage, tensors)}
+    if not all(map(torch.UntypedStorage.resizable, storages)):
         spans = sorted((s.data_ptr(), s.data_ptr() + s.nbytes()) for s in storages if s.nbytes())
         if any(start < end for (_, end), (start, _) in itertools.pairwise(spans)):
             refuse(Event.MEMORY)
@@ -112,10 +112,14 @@ class Source:
         self.lines.append("    " * indent + line)
 
     def text(self) -> str:
-        """The code. Lines that follow each other and run in the same modes enter these once."""
+        """The code. Of lines that follow each other, those in the same modes enter these once; writes are one call."""
         found: list[str] = []
-        for mode, group in itertools.groupby(self.lines, lambda x: x.startswith("    with ") and x.partition(": ")[0]):
-            lines = list(group)
+        keys = [(x.startswith("    with ") and x.split(": ")[0], x.rpartition("Tensor.copy_(")[0]) for x in self.lines]
+        for (mode, write), group in itertools.groupby(zip(keys, self.lines, strict=True), lambda pair: pair[0]):
+            lines = [line for _, line in group]
+            if write and len(lines) > 1:
+                into, values = zip(*(x[len(f"{write}Tensor.copy_(") : -1].split(", ") for x in lines), strict=True)
+                lines = [f"{write}_torch.copy_all(({', '.join(into)}), ({', '.join(values)}))"]
             if mode and len(lines) > 1:
                 lines = [f"{mode}:", *(f"        {line[len(mode) + 2 :]}" for line in lines)]
             found += lines
