@@ -64,6 +64,14 @@ class BackwardGraph:
         place = {n: k for k, n in enumerate(self.backward.tangents)}
         return tuple((k, place[n]) for k, n in enumerate(self.backward.gradients) if n is not None and n in place)
 
+    @functools.cached_property
+    def expanded(self) -> tuple[bool, ...]:
+        """Of each tangent whether it may be one value expanded: what pointwise ops give is contiguous all the same."""
+        pointwise = [n for n in self.nodes if torch.Tag.pointwise in getattr(n.op, "tags", ()) and n.memory is None]
+        lie = {n: all(x.geometry is not None and x.geometry.is_contiguous for x in (n, *n.inputs)) for n in pointwise}
+        read = {x for n in self.nodes if not lie.get(n) for x in n.inputs}
+        return tuple(t not in read for t in self.backward.tangents)
+
 
 @dataclass(frozen=True, eq=False)
 class Partition:

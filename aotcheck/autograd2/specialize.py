@@ -121,9 +121,8 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             if not all("_capsule" in name for name in held):  # torch's own, of sizes that C++ asked for
                 refuse(Event.ATTRIBUTE, "set inside")
             recorded = tuple(traced.tracer.graph.nodes)
-            traced.tracer.kept = [
-                r.tensor for r in analysis.results
-            ]  # before torch 2.13 nodes of Functions die with these
+            kept = [r.tensor for r in analysis.results]
+            traced.tracer.kept = kept  # before torch 2.13 nodes of Functions die with these
             groups, order = regions(traced, analysis)
             gradients = (_torch.gradient_of(t) for region in groups for t in region.dropped)
             grow = {_torch.address_of(g) for g in gradients if g is not None}
@@ -341,10 +340,10 @@ def _maker(
                 disarm(tracer.alive)
         if graph.backward.error is not None:
             raise graph.backward.error
-        if symbols is None:
-            return Ready(graph, compile_backward(graph, compilers))
-        function = compile_backward(graph, compilers, symbols.env)
-        as_it_was = request in first and compilers.backward is nop
-        return Ready(graph, function, None if as_it_was else symbols.fits_later())
+        own = compilers.backward is nop and symbols is None and not compilers.decompositions
+        expanded = graph.expanded if own else (False,) * len(graph.backward.tangents)
+        function = compile_backward(graph, compilers, symbols and symbols.env)
+        fits = None if symbols is None or (request in first and compilers.backward is nop) else symbols.fits_later()
+        return Ready(graph, function, expanded, fits)
 
     return make

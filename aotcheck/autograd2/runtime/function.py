@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,20 +22,24 @@ from aotcheck.autograd2.runtime.source import restrided
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Ready:
     """A backward that can run.
 
     Args:
         graph: what it computes.
         function: computes it.
+        expanded: of each tangent whether it may be one value that was expanded, as a sum's is.
         fits: whether it is right for these values of symbols, to which it adds floats that this backward computes of
             them; None if it is right for all that the forward graph takes, and computes none.
+        alike: whether tangents are like the last ones that it took as they were.
     """
 
     graph: BackwardGraph
     function: Callable[..., Any]
+    expanded: Sequence[bool]
     fits: Callable[[dict[str, Any]], bool] | None = None
+    alike: Callable[..., bool] = lambda *_: False
 
 
 @dataclass
@@ -70,8 +75,7 @@ class Runner:
         found = self.ready.get(request)
         if found is None:
             with compiling:
-                found = self.ready.get(request) or self.make(request)
-                self.ready[request] = found
+                found = self.ready[request] = self.ready.get(request) or self.make(request)
                 if len(self.ready) > len(request.defined):  # each result may be differentiated alone
                     prune(self.ready)
         if found.fits is not None and not found.fits(sizes):
@@ -84,7 +88,10 @@ class Runner:
         """The gradients for these tangents, and what the graph has saved; ``sizes`` are the values of symbols."""
         graph, function = ready.graph, ready.function
         given = [t for t in tangents if t is not None]
-        lying = [laid_out(t, g, sizes) for t, g in zip(given, graph.backward.geometries, strict=True)]
+        lies = graph.backward.geometries, ready.expanded, [sizes] * len(given)
+        lying = given if ready.alike(*given) else [*map(laid_out, given, *lies)]
+        if lying is not given and not sizes and all(map(operator.is_, given, lying)):
+            ready.alike = _torch.TensorGuards(*given, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
         numbers = [sizes[name] for name in graph.symbols] if sizes else ()
         if _torch.is_cast():
             with _torch.autocast_off():
@@ -96,11 +103,6 @@ class Runner:
             for k, place in graph.identities:
                 found[k] = given[place]
         return found
-
-    @functools.cached_property
-    def every(self) -> frozenset[int]:
-        """All these nodes."""
-        return frozenset(range(len(self.frees)))
 
     def reached(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward brings a gradient, of those that it frees."""
@@ -153,16 +155,15 @@ def _taken_over(ctx: Any, count: int) -> list[tuple[Tensor, int] | RuntimeError]
     return found
 
 
-def laid_out(t: Tensor, g: Geometry, sizes: Mapping[str, int]) -> Tensor:
-    """``t`` with the strides that a graph was made for, whose symbols have values if there are any."""
+def laid_out(t: Tensor, g: Geometry, expanded: bool, sizes: Mapping[str, int]) -> Tensor:
+    """``t`` with the strides that a graph was made for, whose symbols have values if there are any, or expanded."""
     if type(t) is not Tensor and type(t) is not torch.nn.Parameter:
         refuse(Event.WRAPPER, f"a gradient is a {type(t).__name__}")
     if t.layout is not torch.strided:
         refuse(Event.SPARSE, "a gradient of a result")
-    static = not sizes or is_static(g.stride)
-    stride = g.stride if static else dense_strides(t.shape, g.dense_order or range(t.dim()))
+    stride = g.stride if not sizes or is_static(g.stride) else dense_strides(t.shape, g.dense_order or range(t.dim()))
     t = t.resolve_conj().resolve_neg()
-    return t if t.stride() == stride else restrided(t.contiguous(), stride)
+    return t if (expanded and not any(t.stride())) or t.stride() == stride else restrided(t.contiguous(), stride)
 
 
 _WRITTEN = (
@@ -274,20 +275,19 @@ class _Attached(torch.autograd.Function):
 
 def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     """What the backward that runs now is asked for."""
-    inputs = None
-    if ctx.runner.depends_on_inputs and not _torch.wants_all():
+    inputs, runner = None, ctx.runner
+    if runner.depends_on_inputs and not _torch.wants_all():
         inputs = _torch.wants([node for node, _ in ctx.next_functions[ctx.dirty :]])
-        inputs = None if all(inputs) and not ctx.runner.grad_differs else inputs
+        inputs = None if all(inputs) and not runner.grad_differs else inputs
     casts = _torch.casts() if _torch.is_cast() else ()
-    strides = None
-    if ctx.runner.has_empty:
-        strides = tuple(t.resolve_conj().resolve_neg().stride() for t in tangents if t is not None)
+    seen = tangents if runner.has_empty else ()
+    strides = tuple([t.resolve_conj().resolve_neg().stride() for t in seen if t is not None]) or None
     return Request(tuple([t is not None for t in tangents]), inputs, casts, strides)
 
 
 def _free(ctx: Any, runner: Runner, reached: frozenset[int] | None) -> None:
     """The nodes that were ``reached``, or all, are freed as by eager's backward; what others need is taken over."""
-    every = runner.every
+    every = frozenset(range(len(runner.frees)))
     left: Leftover | None = ctx.left
     freed = every if reached is None else reached if left is None else reached | left.freed
     if freed == every and every:
@@ -314,7 +314,7 @@ def attach(
     Of those that are ``dirty`` there are views already. Autograd gives these a history, as to views of what is written.
     """
     left = tuple([saved[k] for k in runner.saved])
-    if any(_torch.base_of(r) is not None for r in results):
+    if {*map(_torch.base_of, results)} != {None}:
         kept = {r: r.detach() for r in results if _torch.base_of(r) is not None}
         results, left = (tuple([kept.get(t, t) for t in ts]) for ts in (results, left))
     found = _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)
