@@ -104,6 +104,11 @@ class Runner:
                 found[k] = given[place]
         return found
 
+    @functools.cached_property
+    def first_asked(self) -> frozenset[int]:
+        """The last input, and such that eager comes by all these nodes to them: so it does if all inputs are wanted."""
+        return frozenset({-1, *((leads & -leads).bit_length() - 1 for _, leads in self.frees)})
+
     def reached(self, request: Request) -> frozenset[int]:
         """The nodes that eager's backward brings a gradient, of those that it frees."""
         begins = sum(1 << k for k, there in enumerate(request.defined) if there)
@@ -277,8 +282,9 @@ def _request(ctx: Any, tangents: Sequence[Tensor | None]) -> Request:
     """What the backward that runs now is asked for."""
     inputs, runner = None, ctx.runner
     if runner.depends_on_inputs and not _torch.wants_all():
-        inputs = _torch.wants([node for node, _ in ctx.next_functions[ctx.dirty :]])
-        inputs = None if all(inputs) and not runner.grad_differs else inputs
+        nodes = [node for node, _ in ctx.next_functions[ctx.dirty :]]
+        if runner.grad_differs or not all(_torch.wants([nodes[k] for k in runner.first_asked])):
+            inputs = _torch.wants(nodes)
     casts = _torch.casts() if _torch.is_cast() else ()
     seen = tangents if runner.has_empty else ()
     strides = tuple([t.resolve_conj().resolve_neg().stride() for t in seen if t is not None]) or None
