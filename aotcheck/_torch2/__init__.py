@@ -117,9 +117,7 @@ def foreign_state() -> str:
         return "torch.jit.trace"
     if function_modes() and {*map(type, torch.overrides._get_current_function_mode_stack())} - {DeviceContext}:
         return "a torch-function mode"
-    if saves_by_hooks():
-        return "saved-tensor hooks"
-    return ""
+    return "saved-tensor hooks" if saves_by_hooks() else ""
 
 
 # -- operators
@@ -147,9 +145,8 @@ def is_composite(op: Any) -> bool:
 def run_composite(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What a composite op calls in eager, dispatched from the top again."""
     key = _C.DispatchKey.CompositeImplicitAutograd
-    if _C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
-        return op._op_dk(key, *args, **kwargs)
-    return op.decompose(*args, **kwargs)
+    has_own = _C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+    return op._op_dk(key, *args, **kwargs) if has_own else op.decompose(*args, **kwargs)
 
 
 @functools.cache

@@ -197,7 +197,7 @@ def saved_by(function: PartitionFunction, graph: ir.Graph, whole: Partition) -> 
     Raises:
         UnsupportedError: it saves what it made itself.
     """
-    if whole.forward.defined:
+    if whole.forward.defined or any(isinstance(x, str) for x in whole.forward.inputs):
         refuse(Event.PARTITION, "data decide sizes")
     module, inputs, nodes = joint_module(graph, whole)
     fakes, primals, results = ir.examples(inputs), len(whole.forward.inputs), len(whole.forward.results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from aotcheck.autograd2.errors import UnsupportedError
 from aotcheck.autograd2.frontend.bind import Bound
 from aotcheck.autograd2.ir.graph import PLACEHOLDER, Node, symbols_of
 from aotcheck.autograd2.ir.signature import Alias, BaseOf, Fresh, Given, Made, MadeLeaf, Mutation, Signature
-from aotcheck.autograd2.ir.size import Dynamic, Of
+from aotcheck.autograd2.ir.size import Dynamic
 from aotcheck.autograd2.joint import joint
 from aotcheck.autograd2.joint.regions import Held, Order, Region, regions
 from aotcheck.autograd2.partition import BackwardGraph, Partition, cut_backward, joint_module, partition, saved_by
@@ -186,12 +187,13 @@ def _emit(
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     position = {i.real: k for k, i in enumerate(traced.inputs)}
     tensors = [t for _, t in traced.bound.tensors]
-    reads = {}
-    for name, r in () if symbols is None else symbols.reads.items():
-        at = r if r.of is Of.PLAIN else replace(r, position=position[tensors[r.position]])
-        reads[name] = at.source("a")
+    reads = {
+        name: re.sub(r"\bt(\d+)\b", lambda m: f"a{position[tensors[int(m[1])]]}", r.source())
+        for name, r in ({} if symbols is None else symbols.reads).items()
+    }
     modes = _modes(traced, part, bool(groups))
-    taken = Symbolic(reads, {} if symbols is None else symbols.derived, given, tuple(part.forward.defined))
+    known = ({}, {}) if symbols is None else (symbols.functions, symbols.derived)
+    taken = Symbolic(reads, *known, given, tuple(part.forward.defined))
     if compilers.forward is not nop:  # results may lie as the compiler likes
         looks = zip(signature.results, analysis.results, strict=True)
         signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
@@ -202,7 +204,8 @@ def _emit(
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
     sources = tuple((bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs)
-    fits, guards = (None, ()) if symbols is None or not symbols.reads else (symbols.fits(), symbols.guards())
+    some = symbols if symbols is not None and (symbols.reads or symbols.functions) else None
+    fits, guards = (None, ()) if some is None else (some.fits(), some.guards())
     if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
         refuse(Event.GUARDS)
     return Specialization(analysis.signature, call, source, part, sources, fits, tuple(guards), traced.tracer.asks)

@@ -178,9 +178,8 @@ def _is_unusual(t: Tensor) -> bool:
     if type(t) not in _PLAIN or t.layout is not torch.strided or is_leaf(t) is None:
         return True
     base = _torch.base_of(t)
-    if base is None:
-        return False
-    return base.dtype is not t.dtype or (t.requires_grad and is_leaf(t) is True)  # of itself, or as its base does
+    requires = t.requires_grad and is_leaf(t) is True  # of itself, or as its base does
+    return base is not None and (base.dtype is not t.dtype or requires)
 
 
 def _assigned(s: _Source, bound: Bound, spot: Spot, names: Sequence[str]) -> str | None:

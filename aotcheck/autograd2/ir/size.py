@@ -130,6 +130,7 @@ class Of(enum.Enum):
     OFFSET = "{t}.storage_offset()"
     NBYTES = "{t}.untyped_storage().nbytes()"
     PLAIN = "n[{k}]"
+    VALUE = "{dim}"
 
 
 @dataclass(frozen=True)
@@ -139,16 +140,16 @@ class Read:
     Args:
         of: what it is.
         position: of a tensor among those that ``bind`` found; of a Python number among its numbers.
-        dim: of a size or a stride, which dimension's.
+        dim: of a size or a stride, which dimension's; of what tensors hold, the source that computes it.
     """
 
     of: Of
     position: int
-    dim: int = 0
+    dim: int | str = 0
 
-    def source(self, letter: str = "t") -> str:
-        """Python that reads it, where tensors have that letter and ``n`` are the Python numbers."""
-        return self.of.value.format(t=f"{letter}{self.position}", k=self.position, dim=self.dim)
+    def source(self) -> str:
+        """Python that reads it, where ``t0``, ``t1`` … are the tensors and ``n`` the Python numbers."""
+        return self.of.value.format(t=f"t{self.position}", k=self.position, dim=self.dim)
 
 
 Dynamic = frozenset[Read]

@@ -318,15 +318,11 @@ def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping
     lies += [(row_major(tuple(map(term, shape)), dtype), device) for shape, dtype, device in between]
     component = Component(results, inputs, tuple(lies))
     leaves = tuple(t for t in dropped if t.requires_grad)
-    beyond = _beyond(list(ends.values()), own)
-    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, leaves, beyond)
-
-
-def _beyond(ends: Sequence[Edge | Tensor], own: frozenset[Any]) -> tuple[Any, ...]:
-    known, starts = set(ends), [end[0] for end in ends if isinstance(end, tuple)] if len(ends) > 1 else []
-    found = ancestors(starts, inputs=_torch.nodes_after)
+    known = set(ends.values())
+    found = ancestors([e[0] for e in known if isinstance(e, tuple) and len(ends) > 1], inputs=_torch.nodes_after)
     leads = any(n.variable in known if _torch.accumulates(n) else not known.isdisjoint(_edges(n)) for n in found)
-    return tuple(n for n in found - own if not _torch.accumulates(n)) if leads else ()
+    beyond = tuple(n for n in found - own if not _torch.accumulates(n)) if leads else ()
+    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, leaves, beyond)
 
 
 def edge_of(end: Edge | Tensor) -> Any:

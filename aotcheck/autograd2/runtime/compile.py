@@ -352,6 +352,4 @@ def _compiled(
     made = compiler(module, fakes)
     if not callable(made):
         raise TypeError(f"the compiler returned a {type(made).__name__}, which cannot be called")
-    if getattr(made, "_boxed_call", False):
-        return lambda *args: made(list(args))
-    return made
+    return (lambda *args: made(list(args))) if getattr(made, "_boxed_call", False) else made

@@ -85,7 +85,7 @@ def emit(
         order: writes that come first; attachments, by position, and views, as gradients of what they share are summed.
     """
     s = Source()
-    s.names |= vars(helpers) | {
+    s.names |= vars(helpers) | {**symbolic.functions} | {
         "forward": forward, "attach": attach, "alone": alone, "no_grad": torch.no_grad, "build": build,
         "watch": watch, "math": math, "set_item": set_item, "GONE": GONE,
         "enable_grad": torch.enable_grad, "set_grad": _torch.set_grad, "stand_in": stand_in,

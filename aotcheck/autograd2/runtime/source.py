@@ -168,12 +168,14 @@ class Symbolic:
 
     Args:
         reads: the source that reads each symbol.
+        functions: what that calls, by name.
         derived: floats that are computed from these, by name, as source.
         taken: those of which the graph takes the values, in order.
         defined: those whose values the graph returns last.
     """
 
     reads: Mapping[str, str]
+    functions: Mapping[str, Any]
     derived: Mapping[str, str]
     taken: tuple[str, ...]
     defined: tuple[str, ...]

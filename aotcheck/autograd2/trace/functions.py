@@ -41,17 +41,11 @@ _RECURRENT = (torch.lstm, torch.gru, torch.rnn_relu, torch.rnn_tanh)
 _CELLS = (torch.lstm_cell, torch.gru_cell, torch.rnn_relu_cell, torch.rnn_tanh_cell)
 _OTHERS = (torch.stft, torch.kron, torch.cov, torch.corrcoef, torch.take_along_dim, Tensor.take_along_dim)
 _POOLED = (torch.nn.functional.interpolate, torch.nn.functional.max_pool1d, torch.nn.functional.affine_grid)
-_BUILT = (
-    torch.linalg.multi_dot,
-    torch.chain_matmul,
-    torch.gradient,
-    torch.block_diag,
-    torch.vander,
-    torch.combinations,
-)
+_BUILT = (torch.linalg.multi_dot, torch.chain_matmul, torch.gradient)
+_MORE_BUILT = (torch.block_diag, torch.vander, torch.combinations)
 _PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, torch.nn.functional.linear}
 _OLD = _PRODUCTS if torch.__version__ < "2.13" else set()  # their C++ knew only ints, their Python more
-COMPOSITES: frozenset[Any] = frozenset({*_RECURRENT, *_CELLS, *_OTHERS, *_POOLED, *_BUILT, *_OLD})
+COMPOSITES: frozenset[Any] = frozenset({*_RECURRENT, *_CELLS, *_OTHERS, *_POOLED, *_BUILT, *_MORE_BUILT, *_OLD})
 _MORE = {1: (1, 8), 2: (8, 400), 3: (8, 400)}
 _NOT_AGAIN = (CONSTANT, torch.ops.aten.copy.default, torch.ops.aten.zero.default)  # autograd cannot derive the latter
 

@@ -64,11 +64,8 @@ _BATCH_NORM = frozenset({aten.native_batch_norm.default, aten._native_batch_norm
 def info_of(op: Any) -> OpInfo:
     """The facts about an overload."""
     schema = _torch.schema_of(op)
-    written = tuple(
-        a.name if a.kwarg_only else k
-        for k, a in enumerate(schema.arguments)
-        if a.alias_info is not None and a.alias_info.is_write
-    )
+    writes = [(k, a) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+    written = tuple(a.name if a.kwarg_only else k for k, a in writes)
     name = _torch.op_name(op)
     kind, functional = _kind(op, name, written)
     aliases = any(r.alias_info is not None for r in schema.returns) or op.namespace != "aten"

@@ -32,18 +32,21 @@ def _sized_by_data(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, .
     Raises:
         UnsupportedError: it gives what cannot be a symbol.
     """
-    known = tracer.of_constants(func, args, kwargs)
-    if known is not None:
-        return tracer.lift(known) if isinstance(known, Tensor) else known
+    computed, numbers = tracer.of_constants(func, args, kwargs)
+    if computed is not None and not numbers:
+        return tracer.lift(known) if isinstance(known := computed(), Tensor) else known
     is_number = func is aten._local_scalar_dense.default
     if func in (aten.equal.default, aten.is_nonzero.default):
         refuse(Event.DATA, str(func))
     x: Tensor = args[0]
-    if is_number and (x.is_complex() or x.dtype is torch.bool):
-        refuse(Event.DATA, f"the value of a {x.dtype} tensor")
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     asked = (func, *values, *named.values())
+    if computed is not None and is_number and asked not in tracer.answered and tracer.symbols is not None:
+        tracer.answered[asked] = [], tracer.symbols.computed(computed, [tracer.numbers[n] for n in numbers]), []
     if asked not in tracer.answered:
+        if is_number and (x.is_complex() or x.dtype is torch.bool):
+            tracer.needs = tracer.needs.also(symbols=True, values=True)
+            refuse(Event.DATA, f"the value of a {x.dtype} tensor")
         tracer.needs = tracer.needs.also(symbols=True)
         if tracer.symbols is None or tracer.in_backward:
             refuse(Event.DATA, f"{func} in a backward" if tracer.in_backward else str(func))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import CONSTANT, NO_KWARGS, PLACEHOLDER, Graph, Node, Where, ancestors, nodes_in
+from aotcheck.autograd2.ir.graph import CONSTANT, NO_KWARGS, Graph, Node, Where, ancestors, nodes_in
 from aotcheck.autograd2.ir.meta import Geometry, geometry_of, row_major
 from aotcheck.autograd2.ir.signature import Step
 from aotcheck.autograd2.ir.size import SYMBOLIC, asking, same, symbols_in, term
@@ -27,6 +27,7 @@ from aotcheck.autograd2.trace.view import UNSAFE, UNSAFE_SPLITS, View, part_of
 aten = torch.ops.aten
 _PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
 _AS_STRIDED, _DETACH, _VIEW_DTYPE = aten.as_strided.default, aten.detach.default, aten.view.dtype
+_READING = {aten._foreach_addcdiv.Tensor, aten._foreach_addcmul.Tensor}
 _ZEROS = aten._efficientzerotensor.default
 _SCATTERS = {aten.select_scatter.default: aten.select.int, aten.diagonal_scatter.default: aten.diagonal.default}
 _ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
@@ -47,6 +48,7 @@ class Recorder:
         in_backward: whether a backward is recorded.
         backward_inside: 1 if the function ran a backward of its own, more if it asked for gradients of arguments only.
         answered: what data decided, by op and operands: the nodes of results, a size, how results lie.
+        numbers: of inputs that are numbers on the CPU, by their values: their names in guards, and the real tensors.
         kept: tensors that live till all backwards are traced.
         sparse: nodes that give sparse gradients.
         ambient: global state at the call.
@@ -64,6 +66,7 @@ class Recorder:
         self.keep: list[Any] = []
         self.lines: dict[int, Where | None] = {}
         self.answered: dict[Any, Any] = {}
+        self.numbers: dict[Node, tuple[str, Tensor]] = {}
         self.kept: list[Any] = []
         self.known: dict[Any, Any] = {}
         self.inside = self.asks = self.in_backward = False
@@ -86,24 +89,29 @@ class Recorder:
         self.table.hold(made, self.call(aten.lift_fresh_copy.default, (constant,)))
         return made
 
-    def of_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an op gives where all that it takes is computed from constants; None if something is not."""
-        taken, named = self.values(args), self.value_of(dict(kwargs))
-        behind, drawn = ancestors(nodes_in((*taken, *named.values()))), set(self.graph.effects)
-        if any(n.op == PLACEHOLDER or n in drawn or symbols_in([*n.args, *n.kwargs.values()]) for n in behind):
-            return None
-        values: dict[Node, Any] = {}
+    def of_constants(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, list[Node]]:
+        """What computes an op that takes what is computed of constants and ``numbers``, and of which; else None."""
+        node = Node(func, self.values(args), self.value_of(dict(kwargs)))
+        behind, drawn = ancestors([node], {*self.numbers}), set(self.graph.effects)
+        of = [n for n in self.numbers if n in behind]
+        nodes = [n for n in (*self.graph.nodes, node) if n in behind and n not in of]
+        varying = (n for n in nodes if n in drawn or symbols_in([*n.args, *n.kwargs.values()]))
+        if len(behind) > len(nodes) + len(of) or any(varying):
+            return None, of
 
-        def value(a: Any) -> Any:
-            return values[a] if type(a) is Node else [value(x) for x in a] if type(a) in (list, tuple) else a
+        def computed(*numbers: Tensor) -> Any:
+            values: dict[Node, Any] = dict(zip(of, numbers, strict=True))
 
-        with _torch.without_modes(), torch.no_grad(), torch.inference_mode(False):
-            for n in (n for n in self.graph.nodes if n in behind):
-                if n.op == CONSTANT:
-                    values[n] = n.constant
-                else:
-                    values[n] = n.op(*value(n.args), **{k: value(a) for k, a in n.kwargs.items()})
-            return func(*value(taken), **{k: value(a) for k, a in named.items()})
+            def value(a: Any) -> Any:
+                return values[a] if type(a) is Node else [value(x) for x in a] if type(a) in (list, tuple) else a
+
+            with _torch.without_modes(), torch.no_grad(), torch.inference_mode(False):
+                for n in nodes:
+                    given = {k: value(a) for k, a in n.kwargs.items()}
+                    values[n] = n.constant if n.op == CONSTANT else n.op(*value(n.args), **given)
+            return values[node]
+
+        return computed, of
 
     # -- ops that write nothing
 
@@ -238,6 +246,8 @@ class Recorder:
             if (name := _torch.overload_name(func)).endswith("generator"):  # which knows only ints
                 func = getattr(func.overloadpacket, name[: -len("generator")].rstrip("_") or "default")
                 del kwargs["generator"]
+        if func in _READING:  # numbers, which meta tensors do not hold
+            func, args = func.overloadpacket.Scalar, args[:3]
         self.inside = True
         try:
             with _torch.meta_kernels():

@@ -18,7 +18,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -50,16 +50,18 @@ class Needs:
         gradients: ``.grad`` of the inputs are inputs as well.
         dynamic: numbers of the call that are symbols.
         symbols: data decide some sizes, for which there must be symbols.
+        values: numbers that small tensors of the call decide are guarded, as the function branches on one.
     """
 
     bases: bool = False
     gradients: bool = False
     dynamic: Dynamic = frozenset()
     symbols: bool = False
+    values: bool = False
 
-    def also(self, *, bases: bool = False, gradients: bool = False, symbols: bool = False) -> Needs:
+    def also(self, **more: Any) -> Needs:
         """These, and what is true besides."""
-        return Needs(self.bases or bases, self.gradients or gradients, self.dynamic, self.symbols or symbols)
+        return replace(self, **{name: is_true or getattr(self, name) for name, is_true in more.items()})
 
 
 Trace = Any
@@ -296,7 +298,8 @@ class Disarmed(Replica):
         if self.aot.revived is None:
             _torch.set_class(self, Replica)
             if not self.requires_grad:
-                self.aot.revived = self.aot.trace.of_constants(torch.ops.aten.clone.default, (self,), {})
+                computed, _ = self.aot.trace.of_constants(torch.ops.aten.clone.default, (self,), {})
+                self.aot.revived = computed and computed()
             _torch.set_class(self, Disarmed)
         if self.aot.revived is None:
             refuse(Event.ESCAPED, f"{getattr(func, '__name__', func)} met a tensor of a trace that is over")

@@ -286,6 +286,7 @@ class Traced:
         for i in self.inputs:
             i.real = i.replica
         self.bound, self.result, self.changes = Bound(), None, []
+        self.tracer.numbers.clear()
 
     def input_of(self, t: Tensor | None) -> int | None:
         """The position of the input whose replica ``t`` is."""
@@ -304,6 +305,9 @@ def trace(
     tracer = Tracer(needs)
     inputs = make_inputs(tracer, bound.tensors, needs.bases)
     replicas: dict[Any, Any] = {i.real: i.replica for i in inputs}
+    for k, (_, t) in enumerate(bound.tensors if needs.values else []):
+        if t.dim() == 0 and t.device.type == "cpu":
+            tracer.numbers[tracer.value_of(replicas[t])] = f"t{k}", t
     replicas |= {x: without_cache(x, tracer.draws) for x in bound.containers if type(x) is CACHED}
     if needs.gradients:
         for _, t in bound.tensors:
@@ -332,7 +336,9 @@ def trace(
             if any(f.f_code is torch.utils.swap_tensors.__code__ for f, _ in traceback.walk_tb(error.__traceback__)):
                 refuse(Event.SWAP)  # torch raises as the trace has weak references to its replicas
             if tracer.needs == needs and isinstance(error, _torch.GuardOnDataDependentSymNode):
-                refuse(Event.DATA, "a number that data decide", error)
+                if needs.values:
+                    refuse(Event.DATA, "a number that data decide", error)
+                raise UserError(needs.also(symbols=True, values=True)) from error
             if tracer.needs == needs and isinstance(error, UnsupportedError):
                 raise
             raise UserError(tracer.needs) from error

@@ -34,6 +34,7 @@ class Symbols:
         env: torch's; it keeps the guards.
         reads: where each symbol is read, by its name.
         derived: floats that are computed from others, by name, as Python source.
+        functions: what computes numbers of what tensors hold, by name.
         checks: what must hold of a call beside the env's guards, as Python source over ``t0``, ``t1`` … and symbols.
         asked: what ``fits`` asks.
         known: how many of the floats a call computes; later ones are of backwards that were traced since.
@@ -43,6 +44,7 @@ class Symbols:
     env: Any = field(default_factory=lambda: _torch.ShapeEnv(duck_shape=False))
     reads: dict[str, Read] = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
     asked: frozenset[str] = frozenset()
     known: int = 0
@@ -107,9 +109,18 @@ class Symbols:
                 return x
         return self._new(value, read)
 
+    def computed(self, function: Callable[..., Any], numbers: Sequence[tuple[str, Tensor]]) -> Any:
+        """What numbers of the call decide, which are given with their names: a symbol, or what it is, with a guard."""
+        name, value = f"v{len(self.functions)}", function(*[t for _, t in numbers])
+        self.functions[name], source = function, f"{name}({', '.join(n for n, _ in numbers)})"
+        if type(value) in (int, float) and abs(value) < _LARGEST:
+            return self._new(value, Read(Of.VALUE, 0, source))
+        self.checks.append(f"repr({source}) == {repr(value)!r}")
+        return value
+
     def _new(self, value: Any, read: Read) -> Any:
         name = f"{read.of.name.lower()}{read.position}_{read.dim}"
-        symbol, made = _torch.new_symbol(self.env, value, name, is_size=read.of is not Of.PLAIN)
+        symbol, made = _torch.new_symbol(self.env, value, name, is_size=read.of not in (Of.PLAIN, Of.VALUE))
         self.reads[str(symbol)] = read
         return made
 
@@ -143,7 +154,7 @@ class Symbols:
         found = [*self.checks]
         for name, read in self.reads.items():
             low, high = _torch.range_of(self.env, name)
-            least = low if read.of is Of.PLAIN else max(2, low or 0)
+            least = low if read.of in (Of.PLAIN, Of.VALUE) else max(2, low or 0)
             found.append(f"-{_LARGEST} < {name} < {_LARGEST}" if least is None else f"{name} >= {least}")
             if high is not None:
                 found.append(f"{name} <= {high}")
@@ -159,7 +170,7 @@ class Symbols:
         used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})
         lines = ["def fits(t, n):", "  try:", *[f"    t{k} = t[{k}]" for k in used], *body, f"    return {asked}"]
         source = "\n".join([*lines, "  except (ArithmeticError, ValueError): return False\n"])  # 1 / n of another n
-        scope: dict[str, Any] = {"math": math, "torch": torch}
+        scope: dict[str, Any] = {"math": math, "torch": torch, **self.functions}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"]
 

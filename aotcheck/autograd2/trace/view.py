@@ -83,11 +83,9 @@ class View:
     @property
     def invertible(self) -> bool:
         """Whether a write to it can be carried to its parent by an op of its own."""
-        if self.op is WINDOW or self.op in INVERTIBLE:
-            return True
-        if self.op is not aten.expand.default or self.parent is None:
-            return False
-        return same(self.geometry.numel, self.parent.geometry.numel)
+        if self.op is aten.expand.default and self.parent is not None:
+            return same(self.geometry.numel, self.parent.geometry.numel)
+        return self.op is WINDOW or self.op in INVERTIBLE
 
     @property
     def fits(self) -> bool:

@@ -244,9 +244,7 @@ def by_copy(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kw
             value = item if t is w else tracer.graph.call(getitem, (item, j))
             value.device = state_of(t).device
             _write(tracer, t, value, geometry_of(t))
-    if itself:
-        return args[0]
-    return type(out)(results) if several else results[0] if results else None
+    return args[0] if itself else type(out)(results) if several else results[0] if results else None
 
 
 def _variant_with_results(func: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from aotcheck.autograd2 import aot_function
+from aotcheck.autograd2 import aot_function, counters
 from tests.unit.autograd2.agrees import agrees
 
 
@@ -136,3 +136,59 @@ def test_a_compiler_is_told_what_each_node_gives(dynamic: bool) -> None:
     aot_function(losses, compiler, dynamic=dynamic)(x, kinds).backward()
     assert len(found) > 20
     assert [told for told, _ in found] == [real for _, real in found]
+
+
+def by_a_number(x: Tensor, t: Tensor) -> Tensor:
+    t += 1
+    rest = 5 - 2 * t * 0.9**t
+    return x * 2 * t.item() if rest > 3 else x + rest
+
+
+def by_a_view(x: Tensor, t: Tensor) -> Tensor:
+    before, t = t.item(), t.view(1)[0]
+    t.mul_(0.5)
+    return x * before if before != 1 else x.sin() * before
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize(("f", "kinds"), [(by_a_number, 6), (by_a_view, 5)])
+def test_a_branch_on_a_number_that_a_tensor_holds_is_guarded(f, kinds, dynamic) -> None:
+    compiled, before = aot_function(f, dynamic=dynamic), counters().compiled
+    for value in (0.0, 1.0, -0.0, 7.0, 2.5, 1.0, float("inf"), float("nan"), float("-inf"), 9.0):
+        seen = []
+        for run in (f, compiled):
+            x, t = torch.arange(3.0, requires_grad=True), torch.tensor(value)
+            y = run(x, t)
+            y.sum().backward()
+            seen.append((y.detach(), x.grad, t))
+        assert repr(seen[0]) == repr(seen[1]), value
+    assert counters().compiled - before <= kinds
+
+
+STEPS = {"ASGD": 2, "RAdam": 3, "Adam": 2, "AdamW": 2, "NAdam": 2, "Adamax": 2, "SGD": 1, "Rprop": 2, "Adadelta": 2}
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", STEPS)
+def test_training_steps_of_optimizers(name: str, foreach: bool) -> None:
+    if name == "Adamax" and foreach:
+        pytest.skip("it gives torch's op a list of tensors while a function is compiled, which raises")
+    models = [torch.nn.Linear(3, 2) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [getattr(torch.optim, name)(m.parameters(), foreach=foreach) for m in models]
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    compiled = aot_function(lambda x: step(models[1], optimizers[1], x))
+    before = counters()
+    for _ in range(8):
+        x = torch.randn(4, 3)
+        torch.testing.assert_close(compiled(x), step(models[0], optimizers[0], x))
+        torch.testing.assert_close([*models[1].parameters()], [*models[0].parameters()])
+    assert counters().compiled - before.compiled == STEPS[name]
+    assert counters().refused == before.refused
