@@ -120,8 +120,7 @@ class Compiled:
         """
         bound = bound or self.bind(args, kwargs, self.gradients)
         key = key_of(bound, self.gradients)
-        found = self._known(bound, key)
-        if found is not None:
+        if (found := self._known(bound, key)) is not None:
             return found, bound
         with compiling:
             found = self._known(bound, key)  # another thread may have made it

@@ -120,8 +120,7 @@ class Results:
         return self._made(alias)
 
     def _how(self, t: Tensor) -> How:
-        given = self.traced.input_of(t)
-        if given is not None:
+        if (given := self.traced.input_of(t)) is not None:
             return Given(given)
         if type(t) is not Replica:
             refuse(Event.CAPTURED if type(t) in (Tensor, torch.nn.Parameter) else Event.WRAPPER, "a foreign result")

@@ -283,8 +283,7 @@ def _aliases(s: _Source, group: Sequence[tuple[str, Tensor, Geometry]]) -> bool:
     known = {t: name for name, t, _ in group}
     unknown: dict[Tensor, str] = {}
     for name, t, _ in group:
-        base = _torch.base_of(t)
-        if base is not None:
+        if (base := _torch.base_of(t)) is not None:
             its = f"{name}{_torch.ITS_BASE}"
             other = known.get(base) or unknown.get(base)
             s.checks += [f"{its} is {other}"] if other else [f"{its} is not {n}" for n in known.values()]

@@ -214,10 +214,12 @@ def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region])
     results = {r.node for r in analysis.results}
     recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
     lies: dict[tuple[StorageState, Geometry], Tensor] = {}
+    stand = set(traced.position)
     for i in traced.inputs:
         there = lies.setdefault((i.state, i.geometry), i.real)
         if there is not i.real and not i.state.version:
             i.state.own_counter |= any(_torch.shared_counters((there, i.real)).values())
+            stand -= {i.replica}  # the graph takes the first
         state = traced.tracer.table.storage_state(i.replica)  # it may have moved to memory where another tensor lies
         state.own_counter |= state is not i.state
         if state is not i.state and i.state.needed:
@@ -229,7 +231,7 @@ def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region])
         seen = state.is_input or any(view.value in results for view in state.views.values())
         if state.needed and state.own_counter and seen:
             held = [h.saved for region in groups for h in region.held()]
-            known = (*traced.position, *analysis.tensors, *itertools.chain(*held))
+            known = (*stand, *analysis.tensors, *itertools.chain(*held))
             lying = [t for t in known if type(t) is Replica and traced.tracer.table.storage_state(t) is state]
             if not all(held) or any(_torch.sharing_versions(lying)):
                 refuse(Event.COUNTERS)

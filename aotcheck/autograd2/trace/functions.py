@@ -247,6 +247,13 @@ def _is_all_true(x: Tensor) -> Any:
     return type(x) is Replica or _torch.is_all_true(x)
 
 
+def _as_python(func: Any, t: Any) -> Any:
+    """A tensor as an int or float, which would be compiled for each that an argument holds: no guard, but a refusal."""
+    if type(t) is Replica and state_of(t).trace.of_constants(aten._local_scalar_dense.default, (t,), {})[1]:
+        refuse(Event.DATA, "a number that data decide")
+    return func(t)
+
+
 def _of_numbers(func: Any, *args: Any, **kwargs: Any) -> Tensor:
     """What a factory makes of Python numbers that are symbols, where torch guards their values."""
     k = int(func is Tensor.new_tensor)
@@ -285,6 +292,7 @@ def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
 _KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
 _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, Tensor.__setitem__: _set_item}
 _OTHERWISE |= {x: functools.partial(_narrow, x) for x in (torch.narrow, Tensor.narrow)}
+_OTHERWISE |= {x: functools.partial(_as_python, x) for x in (Tensor.__int__, Tensor.__float__, Tensor.__index__)}
 _OTHERWISE |= {Tensor.__getitem__: _get_item, _torch.is_all_true: _is_all_true}
 _OTHERWISE |= {x: functools.partial(_of_numbers, x) for x in (torch.tensor, torch.as_tensor, Tensor.new_tensor)}
 _OTHERWISE |= {x: functools.partial(_cast_inside, x) for x in (*_KERNELS, torch.fft.ifftshift, _torch.chunk_cat)}

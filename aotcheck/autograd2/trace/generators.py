@@ -87,8 +87,7 @@ class _Sequence:
 
     def here(self) -> _Position:
         """Where the function has the generator now."""
-        found = self.known.get(self.generator.initial_seed())
-        if found is None:
+        if (found := self.known.get(self.generator.initial_seed())) is None:
             refuse(Event.SEED)
         return found
 
@@ -167,7 +166,6 @@ class Draws:
             generator = torch.default_generator
             if device.type == "cuda":
                 generator = torch.cuda.default_generators[device.index or 0]
-        found = self.sequences.get(_torch.generator_address(generator))
-        if found is None:
+        if (found := self.sequences.get(_torch.generator_address(generator))) is None:
             refuse(Event.SEED, "a generator is given that is neither an argument nor captured")
         return found

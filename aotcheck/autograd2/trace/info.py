@@ -57,6 +57,7 @@ _STORAGE = frozenset({"set_", "resize_", "resize_as_", "resize", "set", "resize_
 _DATA = {aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default, aten.bincount.default}
 _DATA |= {aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor}
 _DATA |= {aten.unique_dim.default, aten._unique2.default, aten.unique_consecutive.default}
+_ALIASING = frozenset({"reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"})
 _BATCH_NORM = frozenset({aten.native_batch_norm.default, aten._native_batch_norm_legit.default})
 
 
@@ -68,7 +69,7 @@ def info_of(op: Any) -> OpInfo:
     written = tuple(a.name if a.kwarg_only else k for k, a in writes)
     name = _torch.op_name(op)
     kind, functional = _kind(op, name, written)
-    aliases = any(r.alias_info is not None for r in schema.returns) or op.namespace != "aten"
+    aliases = any(r.alias_info is not None for r in schema.returns) or op.namespace != "aten" or op in UNSAFE_SPLITS
     is_users = op.namespace not in ("aten", "prims")
     return OpInfo(
         kind,
@@ -76,9 +77,7 @@ def info_of(op: Any) -> OpInfo:
         written,
         random=torch.Tag.nondeterministic_seeded in op.tags,
         takes_device=any(a.name == "device" for a in schema.arguments),
-        may_alias=aliases
-        or op in UNSAFE_SPLITS
-        or name in ("reshape", "_reshape_alias", "_unsafe_view", "lift", "contiguous", "to", "_to_copy"),
+        may_alias=aliases or name in _ALIASING,
         is_users=is_users,
         is_composite=not is_users and kind is not Kind.BATCH_NORM and _torch.is_composite(op),
     )

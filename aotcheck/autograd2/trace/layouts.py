@@ -61,7 +61,8 @@ def as_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
         return out
     count = sum(g.numel * g.dtype.itemsize for g, _ in lies)
     odd |= any(s != r if n < 2 else s == 0 for g, row in lies for n, s, r in zip(g.shape, g.stride, row, strict=True))
-    if func not in UNSURE and (not odd or count > _MOST_ODD or _reads_workspace(func)):
+    workspaces = (a.name.lower().startswith(("workspace", "reserve")) for a in _torch.schema_of(func).arguments)
+    if func not in UNSURE and (not odd or count > _MOST_ODD or any(workspaces)):  # made up, one may crash
         return out
     devices = [state_of(t).device for t in replicas_in(args)]
     key = (func, repr([_in_numbers(a) for a in (*args, *kwargs.values())]), repr(sorted(kwargs)), *devices)
@@ -144,11 +145,6 @@ def eagerly(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: C
     with _torch.without_modes(), torch.no_grad(), _torch.autocast_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return func(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
-
-
-def _reads_workspace(func: Any) -> bool:
-    """Whether an op reads what another op left for it, and trusts that: made up, it may crash."""
-    return any(a.name.lower().startswith(("workspace", "reserve")) for a in _torch.schema_of(func).arguments)
 
 
 def _filled(a: Any, values: Callable[..., Tensor]) -> Any:

@@ -231,8 +231,7 @@ class Recorder:
             return self.call(func, values, named)
         sequence = self.draws.of(kwargs.get("generator"), device)
         asked = func, values, named
-        node = sequence.again(asked)
-        if node is None:
+        if (node := sequence.again(asked)) is None:
             sequence.settle()
             node = self.call(func, values, named)
             self.graph.effects.append(node)
@@ -264,8 +263,7 @@ class Recorder:
             if not isinstance(error, NotImplementedError) and "There was no fake impl" not in str(error):
                 raise  # the op refuses its operands; of the others, torch's or a user's op has no fake kernel
             self.inside = False
-            made = without_meta_kernel(func, args, kwargs)
-            if made is None:
+            if (made := without_meta_kernel(func, args, kwargs)) is None:
                 refuse(Event.NO_FAKE, f"{func}: {error}")
             return made
         finally:

@@ -63,10 +63,10 @@ class StorageTable:
         return state
 
     def hold(self, t: Tensor, value: Node) -> View:
-        """``t`` is a root of its storage and holds ``value``."""
+        """``t`` is a root of its storage and holds ``value``, unless another of that geometry holds its own."""
         state, geometry = self.storage_state(t), geometry_of(t)
-        view = state.views[geometry] = View(state, geometry)
-        view.value, view.version = value, state.version
+        view = state.views[geometry] = state.views.get(geometry, View(state, geometry))
+        view.value, view.version = view.value or value, state.version
         state.roots.append(view)
         value.geometry, value.device = geometry, state.device
         return view
@@ -77,8 +77,7 @@ class StorageTable:
 
     def view_at(self, state: StorageState, geometry: Geometry) -> View:
         """The view of that geometry."""
-        view = state.views.get(geometry)
-        if view is None:
+        if (view := state.views.get(geometry)) is None:
             if not state.roots:
                 refuse(Event.UNKNOWN_STORAGE, "a tensor appeared whose storage no traced op made")
             view = View(state, geometry)

@@ -10,6 +10,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from aotcheck.autograd2 import aot_function, counters
+from aotcheck.autograd2.errors import UnsupportedError
 from tests.unit.autograd2.agrees import agrees
 
 
@@ -192,3 +193,10 @@ def test_training_steps_of_optimizers(name: str, foreach: bool) -> None:
         torch.testing.assert_close([*models[1].parameters()], [*models[0].parameters()])
     assert counters().compiled - before.compiled == STEPS[name]
     assert counters().refused == before.refused
+
+
+@pytest.mark.parametrize("f", [lambda x, t: x / float(t), lambda x, t: x * int(t), lambda x, t: x * [1, 2, 3][t]])
+def test_a_tensor_as_a_python_number_is_refused_as_each_value_would_be_compiled(f) -> None:
+    compiled = aot_function(f)
+    with pytest.raises(UnsupportedError, match="data-dependent"):
+        compiled(torch.ones(2), torch.tensor(1))

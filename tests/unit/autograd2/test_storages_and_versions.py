@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotcheck.autograd2.api import aot_function
+from aotcheck.autograd2.api import aot_function, aot_module
 from aotcheck.autograd2.errors import UnsupportedError
 from tests.unit.autograd2.agrees import agrees
 
@@ -759,7 +759,7 @@ def test_arguments_of_one_place_that_count_versions_apart_are_not_taken_for_each
     x = torch.ones(2, requires_grad=True)
     other = torch.empty(0).set_(x.detach()).requires_grad_()  # type: ignore[call-overload]  # torch types storages alone
     with pytest.raises(UnsupportedError, match="several version counters"):
-        aot_function(lambda x, y: x.sin())(x, other)
+        aot_function(lambda x, y: y.sin())(x, other)
 
 
 def _trained(x: Tensor) -> Tensor:
@@ -1083,3 +1083,58 @@ def test_data_of_an_inference_tensor_that_counts_versions_is_not_moved() -> None
     function(x).add_(1)  # which an inference tensor would refuse
     with pytest.raises(UnsupportedError, match="counts versions"):
         aot_function(function)(x)
+
+
+def _square(w, data, x):
+    return w * w * x
+
+
+def _both(w, data, x):
+    return (data.t() @ w) * x
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("written", [0, 1, None])
+@pytest.mark.parametrize("function", [_square, _both])
+def test_the_data_of_an_argument_is_an_argument_too(function, written, swapped):
+    """What eager saved counts with one of them: a write through the other is not noticed."""
+
+    def given(w, data, x):
+        return function(data, w, x) if swapped else function(w, data, x)
+
+    compiled, seen = aot_function(given), []
+    for run in (given, compiled):
+        w, x = torch.arange(1.0, 5.0).view(2, 2).requires_grad_(), torch.ones(2, 2)
+        taken = (w.data, w) if swapped else (w, w.data)
+        try:
+            y = run(*taken, x)
+            with torch.no_grad():
+                _ = written is None or taken[written].mul_(2)
+            y.sum().backward()
+            seen.append(repr(w.grad))
+        except UnsupportedError as error:
+            assert function is _both or swapped, error
+            return
+        except RuntimeError as error:
+            seen.append(type(error))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_spectral_norm_of_the_old_kind(dynamic):
+    """Until its first call the weight is an attribute, the data of the parameter."""
+    layers = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        layers.append(torch.nn.utils.spectral_norm(torch.nn.Linear(4, 3)))
+    compiled = aot_module(layers[1], dynamic=dynamic)
+    for n in (2, 3, 5):
+        x = torch.randn(n, 4)
+        results = layers[0](x), compiled(x)
+        torch.testing.assert_close(*results)
+        for y in results:
+            y.square().sum().backward()
+        for ours, eager in zip(layers[1].state_dict().values(), layers[0].state_dict().values(), strict=True):
+            assert torch.equal(ours, eager)
+        assert torch.equal(layers[1].weight_orig.grad, layers[0].weight_orig.grad)
+    assert compiled.aotcheck.made == (3 if dynamic is False else 2)
