@@ -44,8 +44,7 @@ _SAVES_UNSEEN = re.compile(
 def kept_by(node: Any) -> list[Tensor] | None:
     """What a backward that comes by ``node`` frees, so that none can come by it again; None if nothing."""
     kind: Any = type(node)
-    fields = _saved_fields(kind)
-    if not fields:
+    if not (fields := _saved_fields(kind)):
         return [] if _SAVES_UNSEEN.match(node.name()) else None
     try:
         with meta_kernels():

@@ -135,8 +135,7 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], example: A
     if not isinstance(op, torch._ops.OpOverload):
         return op
     key = (op, _kinds(args), tuple(kwargs), _kinds(tuple(kwargs.values())))
-    found = _known.get(key)
-    if found is None:
+    if (found := _known.get(key)) is None:
         name = op.overloadpacket.__name__
         functions = [getattr(x, name) for x in _WHERE if hasattr(x, name)] if op.namespace == "aten" else []
         with _disable_current_modes():

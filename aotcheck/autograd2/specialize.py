@@ -332,8 +332,7 @@ def _maker(
     first = {graph.backward.request: graph for graph in graphs}
 
     def make(request: joint.Request) -> Ready:
-        graph = first.get(request)
-        if graph is None:
+        if (graph := first.get(request)) is None:
             count("late")
             rearm(tracer.alive)
             try:

@@ -235,8 +235,7 @@ class Results:
             table.flat(state)
         if lies.is_beyond(state.nbytes):
             refuse(Event.FREED)
-        known = self._roots.get(state)
-        if known is None:
+        if (known := self._roots.get(state)) is None:
             stride = g.stride if state.version or g.dense_order is None or 1 in g.shape else None
             differentiable = requires_grad(root) and not root.is_leaf
             fills = g.dense_order is not None and same(g.end * g.dtype.itemsize, state.nbytes)

@@ -359,8 +359,7 @@ _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
 @functools.cache
 def _walk_of(kind: Any) -> Callable[[_Walk, Any, str], None]:
     """How values of a class are walked."""
-    found = next((walk for kinds, walk in _WALKS if issubclass(kind, kinds)), None)
-    if found is not None:
+    if (found := next((walk for kinds, walk in _WALKS if issubclass(kind, kinds)), None)) is not None:
         return found
     module = kind.__module__
     opaque = issubclass(kind, _OPAQUE) or f"{module}.".startswith(_NOT_LOOKED_INTO)

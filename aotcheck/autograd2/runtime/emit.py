@@ -114,8 +114,7 @@ def emit(
     given = [*(f"a{i}{detached}" if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs), *symbolic.taken]
     flats = dict(i for i in graph_inputs if isinstance(i, tuple))
     results = [f"r{k}" for k in range(len(signature.results))]
-    drawn = [s.bind("generator", g) for g in modes.draws]
-    if drawn:
+    if drawn := [s.bind("generator", g) for g in modes.draws]:
         s.add(f"states = {', '.join(f'{g}.get_state()' for g in drawn)},")
     within = ["inference(False)", "no_grad()"] if modes.inference and not inside else []
     within += ["autocast_off()"] if modes.autocast else []

@@ -72,8 +72,7 @@ class Runner:
 
     def backward(self, request: Request, sizes: dict[str, Any]) -> Ready:
         """A backward for these values of symbols, made now if it is the first of its kind."""
-        found = self.ready.get(request)
-        if found is None:
+        if (found := self.ready.get(request)) is None:
             with compiling:
                 found = self.ready[request] = self.ready.get(request) or self.make(request)
                 if len(self.ready) > len(request.defined):  # each result may be differentiated alone

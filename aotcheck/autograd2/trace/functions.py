@@ -188,13 +188,27 @@ def _is_place(x: Any) -> bool:
     return type(x) is Replica and x.dim() == 0 and x.dtype in _INDICES
 
 
+def _cut(t: Tensor, dim: int, x: slice) -> Tensor:
+    """``t[start:stop]`` of a dimension, where data decide a bound, and so the size."""
+    count = t.shape[dim]
+    bounds = 0 if x.start is None else x.start, count if x.stop is None else x.stop
+    ends = [n.long() if type(n) is Replica else torch.full((), n, dtype=torch.int64) for n in bounds]
+    first, last = (torch.where(n < 0, n + count, n).clamp(0, count) for n in ends)
+    length = (last - first).clamp(min=0).item()
+    start = 0 if x.start is None else _torch.remainder(first.item(), count + 1)
+    return t.narrow(dim, start, _torch.remainder(length, count - start + 1))
+
+
 def _selected(t: Tensor, index: Any) -> tuple[Tensor, Any]:
     """``t`` with each number of ``index`` selected that is a symbol or that data decide, and the rest of ``index``."""
     parts = [*index] if type(index) is tuple else [index]
     takes = [x.dim() if getattr(x, "dtype", None) is torch.bool else x is not None and x is not ... for x in parts]
     for k, x in [*enumerate(parts)][::-1]:
+        dim = -sum(takes[k:]) if any(y is ... for y in parts[:k]) else sum(takes[:k])
+        ends = [n for n in (x.start, x.stop) if n is not None] if type(x) is slice and x.step is None else []
+        if any(n.dtype in _INDICES if type(n) is Replica else _torch.hint_of(n) is None for n in ends):
+            t, parts[k] = _cut(t, dim, x), slice(None)
         if type(x) is torch.SymInt or _is_place(x):
-            dim = -sum(takes[k:]) if any(y is ... for y in parts[:k]) else sum(takes[:k])
             t = t.select(dim, _place(x, t.shape[dim]))
             del parts[k], takes[k]
     return t, tuple(parts) if type(index) is tuple or not parts else parts[0]
@@ -224,16 +238,12 @@ def _set_item(t: Tensor, index: Any, value: Any) -> None:
 
 
 def _narrow(func: Any, input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
-    """Where data decide the beginning, one of all parts is selected.
-
-    Of a size that data decide torch cuts off what is beyond, where eager raises.
-    """
+    """The beginning may be a tensor. Of a size that data decide torch cuts off what is beyond, where eager raises."""
     count = input.shape[dim]
     if _is_place(start):
-        dim = dim % input.dim()
-        first, windows = torch.where(start < 0, start + count, start), input.unfold(dim, length, 1)
-        aten._assert_async.msg(first >= 0, "narrow: the part begins before the first element")
-        return windows.select(dim, _place(first, windows.shape[dim])).movedim(-1, dim)
+        first = torch.where(start < 0, start + count, start)
+        aten._assert_async.msg((first >= 0) & (first <= count - length), "narrow: the part is beyond the end")
+        start = _torch.remainder(first.item(), count - length + 1)
     if _torch.hint_of(count) is None:
         aten._assert_async.msg(torch.full((), count) >= start + length, "narrow: the part is beyond the end")
     found: Tensor = func(input, dim, start, length)

@@ -2,7 +2,7 @@
 
 Ops whose results have a size that data decide are here: a new symbol stands for it, which the forward graph returns. A
 mask is the same as where it is true. What was asked of a value once has the same size when it is asked again, also in
-a backward. Branches on such sizes and values are refused.
+a backward. Branches on such sizes and values are refused, but for values that numbers among the arguments decide.
 """
 
 from __future__ import annotations

@@ -56,8 +56,7 @@ class StorageTable:
         self._spell()
         storage = _torch.storage_of(t)
         address = _torch.storage_address(storage)
-        state = self.states.get(address)
-        if state is None:
+        if (state := self.states.get(address)) is None:
             state = StorageState(storage, t.device, term(storage.nbytes()), backwards_begun=self.backwards_begun)
             self.states[address] = state
         return state

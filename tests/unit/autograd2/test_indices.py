@@ -143,3 +143,56 @@ def test_a_part_whose_beginning_data_decide(dynamic):
                 seen.append((type(error), str(error)))
         assert repr(seen[0]) == repr(seen[len(seen) // 2])
         assert repr(seen[1]) == repr(seen[-1]) or len(seen) == 2
+
+
+def _first(x, t):
+    return x[:t] * 2, x[:, t:] + 1
+
+
+def _between(x, t):
+    return x[1:t, None], x[..., -3:t].exp(), x[t:-1].view(-1)
+
+
+def _erase(x, t):
+    x[:t] = 0
+    x[1:, t:] = x.sum()
+    return x * 2
+
+
+def _as_many(x, t):
+    return x[:, 1][: (x > 3).sum() // 3].cumsum(0) + t
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8])
+@pytest.mark.parametrize("function", [_first, _between, _erase, _as_many])
+def test_a_part_whose_ends_an_integer_tensor_tells(function, dtype, dynamic):
+    compiled, before = aot_function(function, dynamic=dynamic), counters()
+    for t in (1, 3, 0, -1, 2, 4, 9, -9, 127, 1):
+        expected, found = (_observed(f, torch.tensor(t, dtype=dtype)) for f in (function, compiled))
+        assert repr(found) == repr(expected), t
+        for ours, eager in zip(found[0], expected[0], strict=True):
+            assert (ours.stride(), ours.storage_offset()) == (eager.stride(), eager.storage_offset())
+    assert counters().compiled - before.compiled == 1
+    assert counters().refused == before.refused
+
+
+def test_the_gradient_of_a_part_that_data_decide():
+    def function(x, t):
+        y = x * x
+        return y[:t].sum() + (y[t:] * 3).sum() + x[: (x > 2).sum()].sum()
+
+    compiled = aot_function(function)
+    for t in (0, 2, -1, 7):
+        gradients = []
+        for f in (function, compiled):
+            x = torch.arange(5.0).requires_grad_()
+            f(x, torch.tensor(t)).backward()
+            gradients.append(x.grad.tolist())
+        assert gradients[0] == gradients[1]
+
+
+def test_a_part_whose_end_is_no_integer_raises_as_eager_does():
+    for end in (torch.tensor(1.5), torch.tensor([1, 2])):
+        with pytest.raises((TypeError, ValueError, RuntimeError)):
+            aot_function(lambda x, t: x[:t])(torch.ones(3), end)
