@@ -58,14 +58,15 @@ def hide_from_dynamo(function: _F) -> _F:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Inside, ``torch.compiler.is_compiling()`` is true, as libraries ask before they branch on data."""
-    flag = torch.compiler
-    before = flag._is_compiling_flag
-    flag._is_compiling_flag = True
+    """Inside, ``is_compiling()`` is true, and the function mode entered next is unseen by layers with a fast way."""
+    flag, before, asked = torch.compiler, torch.compiler._is_compiling_flag, torch.overrides.has_torch_function
+    own = torch._C._len_torch_function_stack() + 1
+    hidden: Any = lambda args: asked(args) and torch._C._len_torch_function_stack() != own  # noqa: E731
+    flag._is_compiling_flag, torch.overrides.has_torch_function = True, hidden
     try:
         yield
     finally:
-        flag._is_compiling_flag = before
+        flag._is_compiling_flag, torch.overrides.has_torch_function = before, asked
 
 
 def without_dynamo() -> contextlib.AbstractContextManager[Any]:

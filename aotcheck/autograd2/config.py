@@ -163,8 +163,7 @@ def python_of(module: fx.GraphModule, name: str) -> str:
 
 
 def _of_user(said: str) -> str:
-    found = re.search(r'File "(.*)", line (\d+), in (.*)', said)
-    if found is None:
+    if (found := re.search(r'File "(.*)", line (\d+), in (.*)', said)) is None:
         return said.strip()
     file, line, function = found.groups()
     code = linecache.getline(file, int(line)).strip()

@@ -187,8 +187,7 @@ class Results:
     def _as_born(self, t: Tensor) -> How:
         """How a tensor is made that moves, or whose source does: where it lay before it moved."""
         needs, place = requires_grad(t) and not t.is_leaf, state_of(t).born
-        step = _view_step(t) if place else state_of(t).step
-        if step is None:
+        if (step := _view_step(t) if place else state_of(t).step) is None:
             assert place is not None
             if needs and _torch.recorded_gradient(t.grad_fn, t.output_nr)[:2] != (place[1].shape, place[1].dtype):
                 refuse(Event.HISTORY, "a tensor that has views moves and gets a history of another shape")

@@ -321,3 +321,25 @@ def test_ops_that_recur_with_sizes_as_symbols_are_measured_once_and_nothing_warn
         warnings.simplefilter("error")
         assert _compilations(_layers, lambda n: (torch.randn(n, 4), torch.randn(4, 4), torch.ones(4))) == 2
     assert ran[torch.ops.aten.native_layer_norm.default] == 2  # with fixed sizes and with symbols, not in each layer
+
+
+ATTENTION = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+LAYER = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "fn", [lambda x: ATTENTION.eval()(x, x, x), LAYER, torch.nn.TransformerEncoder(LAYER, 2).eval()]
+)
+def test_attention_without_gradients_takes_the_fast_path_of_eager(fn, dynamic):
+    before, compiled = torch.overrides.has_torch_function, aot_function(fn, dynamic=dynamic)
+    made = counters().compiled
+    for n in SIZES:
+        x = torch.randn(2, n, 8)
+        with torch.no_grad():
+            expected, found = pytree.tree_leaves(fn(x)), pytree.tree_leaves(compiled(x))
+        for e, f in zip(expected, found, strict=True):
+            assert torch.equal(e, f)
+            assert e.stride() == f.stride()
+    assert counters().compiled - made == (1 if dynamic else 2)
+    assert torch.overrides.has_torch_function is before
