@@ -238,13 +238,18 @@ def _traced(
     return TracedInput(Input(descriptor, meta), t, replica, node, replica.grad_fn, replica.output_nr, view.state)
 
 
-def related(inputs: list[TracedInput]) -> bool:
-    """Whether the caller computed an input of another, so that gradients flow between them in the caller's graph."""
-    reals = [i.real for i in inputs if i.input.meta.requires_grad]
+def _check_backward_inside(tracer: Tracer, inputs: list[TracedInput]) -> None:
+    """Refuse one whose gradients flow between inputs in the caller's graph, as one was computed of another."""
+    if tracer.backward_inside and any(_torch.has_hooks(i.real) for i in inputs if not i.input.meta.is_leaf):
+        refuse(Event.CALLERS, "an argument has hooks")
+    reals = [i.real for i in inputs if i.input.meta.requires_grad and tracer.backward_inside > 1]
     starts = {t.grad_fn: t for t in reals if t.grad_fn is not None}
     first = [n for node in starts for n in _torch.nodes_after(node)] if len(reals) > 1 else []
     behind = ancestors(first, inputs=_torch.nodes_after)
-    return any(n in starts or (_torch.accumulates(n) and any(n.variable is t for t in reals)) for n in behind)
+    if any(n in starts or (_torch.accumulates(n) and any(n.variable is t for t in reals)) for n in behind):
+        if tracer.needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
+            refuse(Event.CALLERS, "an argument is computed from another")
+        raise UserError(tracer.needs.also(bases=True))
 
 
 @dataclass(eq=False)
@@ -341,14 +346,10 @@ def trace(
                 raise UserError(needs.also(symbols=True, values=True)) from error
             if tracer.needs == needs and isinstance(error, UnsupportedError):
                 raise
+            _check_backward_inside(tracer, inputs)  # it may have met a gradient that is None here
             raise UserError(tracer.needs) from error
         found = changes(bound, during)
-    if tracer.backward_inside and any(_torch.has_hooks(i.real) for i in inputs if not i.input.meta.is_leaf):
-        refuse(Event.CALLERS, "an argument has hooks")
-    if tracer.backward_inside > 1 and related(inputs):
-        if needs.bases or not any(_torch.base_of(i.real) is not None for i in inputs):
-            refuse(Event.CALLERS, "an argument is computed from another")
-        raise UserError(needs.also(bases=True))
+    _check_backward_inside(tracer, inputs)
     return Traced(tracer, bound, inputs, result, found, None if after is modes[0] else after, modes)
 
 
