@@ -253,8 +253,7 @@ def shared_counters(tensors: Iterable[Tensor]) -> dict[Tensor, int]:
 
 def running_sequence_number() -> int | None:
     """The number of the node whose backward runs on this thread, if one does."""
-    node = _running_node()
-    return None if node is None else sequence_of(node)
+    return None if (node := _running_node()) is None else sequence_of(node)
 
 
 def accumulator_of(t: Tensor) -> Any:

@@ -30,7 +30,6 @@ class meta_kernels:
     __slots__ = ("_dispatch", "_keys")
 
     def __enter__(self) -> None:
-        """Meta kernels from now on."""
         self._dispatch = _C._DisableTorchDispatch()
         self._dispatch.__enter__()
         self._keys = _C._PreserveDispatchKeyGuard()
@@ -38,7 +37,6 @@ class meta_kernels:
         _C._set_meta_in_tls_dispatch_include(True)
 
     def __exit__(self, *_: object) -> None:
-        """As before."""
         self._keys.__exit__(None, None, None)
         self._dispatch.__exit__(None, None, None)
 
@@ -92,10 +90,8 @@ def decomposed(module: fx.GraphModule, fakes: Sequence[Any], table: Any) -> fx.G
 
 def as_joint(module: fx.GraphModule, lists: dict[str, int]) -> fx.GraphModule:
     """A joint graph called, as partition functions ask, with a list for each of these."""
-    given = tuple([object() for _ in range(count)] for count in lists.values())
-    spec = pytree.tree_flatten((given, {}))[1]
-    signature = _PyTreeInfo([*lists], spec, None)
-    module.graph.set_codegen(_PyTreeCodeGen(signature))
+    spec = pytree.tree_flatten((tuple([0] * count for count in lists.values()), {}))[1]
+    module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo([*lists], spec, None)))
     module.recompile()
     return module
 

@@ -143,8 +143,8 @@ def symbolic_int(env: ShapeEnv, expression: Any) -> Any:
 
 def range_of(env: ShapeEnv, name: str) -> tuple[int | None, int | None]:
     """The least and the greatest value that the env knows an integer to have; None for none."""
-    found = next(bounds for symbol, bounds in env.var_to_range.items() if str(symbol) == name)
-    low, high = (int(x) if x.is_Integer else None for x in (found.lower, found.upper))
+    bounds = env.var_to_range[symbol_named(env, name)]
+    low, high = (int(x) if x.is_Integer else None for x in (bounds.lower, bounds.upper))
     return low, high
 
 
@@ -195,9 +195,7 @@ def expression_of(x: Any) -> Any:
 def marks_of(t: Tensor) -> tuple[set[int], set[int]]:
     """The dimensions of a tensor that were marked as dynamic, in any of torch's ways, and those marked as static."""
     kinds = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
-    dynamic: set[int] = set().union(*(getattr(t, kind, ()) for kind in kinds))
-    static: set[int] = set(getattr(t, "_dynamo_static_indices", ()))
-    return dynamic, static
+    return set().union(*(getattr(t, kind, ()) for kind in kinds)), set(getattr(t, "_dynamo_static_indices", ()))
 
 
 def decided(env: ShapeEnv, relation: Any) -> bool:

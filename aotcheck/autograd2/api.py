@@ -52,11 +52,10 @@ class Compiled:
         self.words: list[str] = []
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """For copies and pickles, which have specializations of their own."""
+        """For copies and pickles, which have specializations of their own, and none yet."""
         return self.fn, self.compilers, self.dynamic
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        """A function that has none yet."""
         Compiled.__init__(self, *state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -83,13 +82,12 @@ class Compiled:
         return self.fn(*args, **kwargs) if raised is None else self._original(args, kwargs, raised)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if foreign := _torch.foreign_state():
-            if foreign == "saved-tensor hooks":
-                refuse(Event.FOREIGN, foreign)
-            return self._inline(foreign, args, kwargs)
-        bound = self.bind(args, kwargs, self.gradients)
-        if bound.uninitialized:
-            return self._inline("parameters that are not initialized", args, kwargs)
+        if (foreign := _torch.foreign_state()) == "saved-tensor hooks":
+            refuse(Event.FOREIGN, foreign)
+        bound = None if foreign else self.bind(args, kwargs, self.gradients)
+        if bound is None or bound.uninitialized:
+            count("eager", foreign or "parameters that are not initialized")
+            return self.fn(*args, **kwargs)
         found, bound = self.specialized(args, kwargs, bound)
         self._build(found, bound, args, kwargs)
         return found.run(bound)
@@ -100,14 +98,8 @@ class Compiled:
         if 0 < times <= _MOST_BUILT and not self.gradients and not found.asks:
             keys = [(a.table, a.key) for a in found.signature.effects.assigned]
             assigned = [(table, key.value if isinstance(key, Const) else None) for table, key in keys]
-            made = fast_call(bound, args, kwargs, found.call, found.sources, found.fits, assigned)
-            if made is not None:
+            if made := fast_call(bound, args, kwargs, found.call, found.sources, found.fits, assigned):
                 self.fast = [made, *self.fast[: _MOST_FAST - 1]]
-
-    def _inline(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the original does, as it is."""
-        count("eager", why)
-        return self.fn(*args, **kwargs)
 
     def specialized(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Bound | None = None

@@ -147,8 +147,7 @@ def _cut(
 ) -> tuple[list[ir.Node], tuple[ir.Node, ...]]:
     """What a backward takes of what is available, and the nodes that it runs, in order."""
     reached = ir.ancestors([*backward.gradients, *backward.effects], available)
-    saved = [n for n in reached if n in available and n.op != ir.CONSTANT]
-    saved.sort(key=lambda n: places.get(n, -1))
+    saved = sorted((n for n in reached if n in available and n.op != ir.CONSTANT), key=lambda n: places.get(n, -1))
     runs = [n for n in reached if n not in available or n.op == ir.CONSTANT]
     saved += [n for n in runs if n.op == ir.PLACEHOLDER and n not in backward.tangents]
     nodes = sorted([n for n in runs if n.op != ir.PLACEHOLDER], key=places.__getitem__)

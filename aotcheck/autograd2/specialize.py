@@ -94,8 +94,7 @@ def specialize(
                     raise
                 needs = error.needs
                 continue
-            more = more_needs(traced)
-            if more == needs:
+            if (more := more_needs(traced)) == needs:
                 return _finish(traced, compilers), needs
             disarm(traced.tracer.alive)
             needs = more
@@ -122,8 +121,7 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
             if not all("_capsule" in name for name in held):  # torch's own, of sizes that C++ asked for
                 refuse(Event.ATTRIBUTE, "set inside")
             recorded = tuple(traced.tracer.graph.nodes)
-            kept = [r.tensor for r in analysis.results]
-            traced.tracer.kept = kept  # before torch 2.13 nodes of Functions die with these
+            traced.tracer.kept = [r.tensor for r in analysis.results]  # before torch 2.13 custom nodes die with these
             groups, order = regions(traced, analysis)
             gradients = (_torch.gradient_of(t) for region in groups for t in region.dropped)
             grow = {_torch.address_of(g) for g in gradients if g is not None}
@@ -187,13 +185,13 @@ def _emit(
     graph_inputs += [(source, dtype) for _, source, dtype in traced.tracer.table.flat_inputs]
     position = {i.real: k for k, i in enumerate(traced.inputs)}
     tensors = [t for _, t in traced.bound.tensors]
-    reads = {
+    reads, functions, derived = ({}, {}, {}) if symbols is None else (symbols.reads, symbols.functions, symbols.derived)
+    read = {
         name: re.sub(r"\bt(\d+)\b", lambda m: f"a{position[tensors[int(m[1])]]}", r.source())
-        for name, r in ({} if symbols is None else symbols.reads).items()
+        for name, r in reads.items()
     }
     modes = _modes(traced, part, bool(groups))
-    known = ({}, {}) if symbols is None else (symbols.functions, symbols.derived)
-    taken = Symbolic(reads, *known, given, tuple(part.forward.defined))
+    taken = Symbolic(read, functions, derived, given, tuple(part.forward.defined))
     if compilers.forward is not nop:  # results may lie as the compiler likes
         looks = zip(signature.results, analysis.results, strict=True)
         signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
@@ -204,8 +202,7 @@ def _emit(
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
     sources = tuple((bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs)
-    some = symbols if symbols is not None and (symbols.reads or symbols.functions) else None
-    fits, guards = (None, ()) if some is None else (some.fits(), some.guards())
+    fits, guards = (symbols.fits(), symbols.guards()) if symbols and (reads or functions) else (None, ())
     if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
         refuse(Event.GUARDS)
     return Specialization(analysis.signature, call, source, part, sources, fits, tuple(guards), traced.tracer.asks)

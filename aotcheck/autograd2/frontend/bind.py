@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import math
 import types
 import weakref
@@ -265,17 +266,13 @@ class _Walk:
         for kind in ("parameter", "buffer"):
             for name, t in attributes[f"_{kind}s"].items():
                 bound.key.append(name)
-                if t is None:
-                    bound.key.append(None)
-                else:
-                    bound.tensor(t, Named(prefix + name, kind))
+                bound.key.append(None) if t is None else bound.tensor(t, Named(prefix + name, kind))
         walk = _Walk(bound, "buffer")
         for name, v in attributes.items():
             if name not in _PASSED:
                 bound.key.append(name)
                 if type(v) in _SIMPLE:
-                    bound.key.append((type(v), v))
-                    bound.values.append((prefix + name, v))
+                    walk.plain(v, prefix + name)
                 else:
                     walk.item(v, prefix + name, (own, name))
         for name, m in attributes["_modules"].items():
@@ -302,8 +299,7 @@ class _Walk:
         for name, cell in zip(x.__code__.co_freevars, x.__closure__ or (), strict=True):
             self.item(content_of(cell), name, (bound.table(cell, name), None))  # ``GONE`` of an empty one
         held = x.__globals__
-        names = [n for n in _names(x.__code__) if not isinstance(held.get(n), _PASSED_OVER)]  # it may set more
-        if names:
+        if names := [n for n in _names(x.__code__) if not isinstance(held.get(n), _PASSED_OVER)]:  # it may set more
             table = bound.table(Globals(held, tuple(names)), "globals")
             for name in names:
                 if name in held:
@@ -359,11 +355,10 @@ _WALKS: tuple[tuple[Any, Callable[[_Walk, Any, str], None]], ...] = (
 @functools.cache
 def _walk_of(kind: Any) -> Callable[[_Walk, Any, str], None]:
     """How values of a class are walked."""
-    if (found := next((walk for kinds, walk in _WALKS if issubclass(kind, kinds)), None)) is not None:
-        return found
     module = kind.__module__
     opaque = issubclass(kind, _OPAQUE) or f"{module}.".startswith(_NOT_LOOKED_INTO)
-    return _Walk.opaque if opaque and not module.startswith(_LOOKED_INTO) else _Walk.object
+    other = _Walk.opaque if opaque and not module.startswith(_LOOKED_INTO) else _Walk.object
+    return next((walk for kinds, walk in _WALKS if issubclass(kind, kinds)), other)
 
 
 @functools.cache
@@ -381,8 +376,5 @@ def _compares_values(kind: Any) -> bool:
 
 def _names(code: types.CodeType) -> list[str]:
     """Names that the code may look up among globals, those of functions inside too."""
-    found = dict.fromkeys(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found.update(dict.fromkeys(_names(constant)))
-    return list(found)
+    inside = [_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return list(dict.fromkeys(itertools.chain(code.co_names, *inside)))

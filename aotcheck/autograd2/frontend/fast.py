@@ -38,16 +38,14 @@ class _Source:
     Attributes:
         tensors: those that ``bind`` finds, with the name of each.
         fits: whether numbers of tensors and of Python fit, where some are symbols; None where all are as they were.
-        containers: names of the arguments' lists and dicts, in order.
-        objects: these lists and dicts, with their names.
+        containers: the arguments' lists and dicts with their names, in order.
         numbers: the arguments' ints and floats, by their names, in order.
     """
 
     names: dict[str, Any]
     tensors: dict[Tensor, str]
     fits: Callable[[Sequence[Tensor], Sequence[Any]], bool] | None
-    containers: list[str] = field(default_factory=list)
-    objects: list[tuple[Any, str]] = field(default_factory=list)
+    containers: list[tuple[Any, str]] = field(default_factory=list)
     numbers: dict[str, int | float] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
@@ -63,8 +61,7 @@ class _Source:
         if kind in _PLAIN:
             if _torch.base_of(x) is not None:  # of what is no tensor no base is asked
                 self.lines.append(f"if type({name}) is not {self.bind('Tensor', kind)}: return MISS")
-            known = self.tensors.setdefault(x, name)
-            if known != name:
+            if (known := self.tensors.setdefault(x, name)) != name:
                 self.checks.append(f"{name} is {known}")
             return True
         if kind in (int, bool, str, float):
@@ -80,18 +77,16 @@ class _Source:
         if kind not in (list, dict) and getattr(kind, "__iter__", None) is not tuple.__iter__:
             return False  # named tuples are tuples
         inside = f"{name}.values()" if kind is dict else name
-        named = self.bind("kind", kind)
-        self.lines.append(f"if type({name}) is not {named} or len({name}) != {len(x)}: return MISS")
+        self.lines.append(f"if type({name}) is not {self.bind('kind', kind)} or len({name}) != {len(x)}: return MISS")
         if kind is dict:
             if not all(type(k) in (str, int) for k in x):
                 return False
             self.lines.append(f"if list({name}) != {self.bind('keys', list(x))}: return MISS")
         if kind in (list, dict):
-            if other := next((n for y, n in self.objects if y is x), None):
+            if other := next((n for y, n in self.containers if y is x), None):
                 self.checks.append(f"{name} is {other}")
                 return True
-            self.objects.append((x, name))
-            self.containers.append(name)
+            self.containers.append((x, name))
         return self.values(list(x.values()) if kind is dict else x, inside, name)
 
     def values(self, items: Sequence[Any], source: str, prefix: str) -> bool:
@@ -117,8 +112,7 @@ def fast_call(
     and key, None of one that is no constant.
     """
     count, containers, tables, numbers = bound.around
-    around = bound.tensors[:count]
-    s = _Source({"MISS": MISS}, {t: f"t{k}" for k, (_, t) in enumerate(around)}, fits)
+    s = _Source({"MISS": MISS}, {t: f"t{k}" for k, (_, t) in enumerate(bound.tensors[:count])}, fits)
     fixed = {name: t for t, name in s.tensors.items()}
     s.lines.append(f"if foreign_state() or len(args) != {len(args)} or len(kwargs) != {len(kwargs)}: return MISS")
     if kwargs:
@@ -137,9 +131,10 @@ def fast_call(
     s.numbers = {read.get(spot) or s.bind("number", x): x for spot, x in around_numbers} | s.numbers
     if not taken or not alike or any(map(_is_unusual, tensors)) or _torch.function_modes():
         return None
+    own = [name for _, name in s.containers]
     found = [s.bind("around", x) for x in bound.containers[:containers] if type(x) in (list, dict)]
-    for a, b in itertools.combinations([*s.containers, *found], 2):
-        if a in s.containers:
+    for a, b in itertools.combinations([*own, *found], 2):
+        if a in own:
             s.checks.append(f"{a} is not {b}")
     if len(s.checks) > _MOST_PAIRS or any(issubclass(type(x), numpy.ndarray) for x in bound.containers):
         return None
@@ -160,9 +155,8 @@ def fast_call(
     inputs = [f"{names[k]}{_torch.ITS_BASE}" if base else names[k] for k, base in sources]
     s.names |= {"call": call, "foreign_state": _torch.foreign_state, "unchanged": unchanged}
     s.names |= {"is_": operator.is_, "leaf": is_leaf}
-    own = "".join(f", {name}" for name in s.containers)
     held = s.bind("tables", tuple(bound.tables[:tables]))
-    looked, held = (f"(*{name}{own})" if own else name for name in (looked, held))
+    looked, held = (_tuple([f"*{name}", *own]) if own else name for name in (looked, held))
     s.lines.append(f"if {' and '.join(s.checks)}: return call({_tuple(inputs)}, {looked}, {held}, {_tuple(s.numbers)})")
     source = "def fast(args, kwargs):\n" + "".join(f"    {line}\n" for line in [*s.lines, "return MISS"])
     exec(compile(source, "<aotcheck check>", "exec"), s.names)

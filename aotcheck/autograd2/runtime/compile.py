@@ -44,9 +44,8 @@ def assert_functional(module: fx.GraphModule) -> None:
             raise NotFunctionalError(f"node {node.name} is a {node.op}, not an ATen op")
         if read := next((source for source in node.all_input_nodes if source in written), None):
             raise NotFunctionalError(f"node {node.name} reads {read.name} after it was written")
-        if node.op != "call_function" or getattr(target, "__module__", "") in _ARITHMETIC:
-            continue
-        if target is _torch.auto_functionalized:
+        arithmetic = getattr(target, "__module__", "") in _ARITHMETIC
+        if node.op != "call_function" or arithmetic or target is _torch.auto_functionalized:
             continue
         if isinstance(target, _torch.OpOverload) and not _torch.schema_of(target).is_mutable:
             continue
@@ -264,7 +263,7 @@ def compile_forward(
     module = forward_module(graph, differentiable=differentiable)
     made = _compiled(module, ir.examples(graph.inputs, env), compiler, table, kept)
     count, written = len(graph.results), set(kept.values())
-    own = [k for k, n in enumerate(gives) if k not in kept and (n.op is _CLONE or k < count)]
+    own = [k for k, n in enumerate(gives) if k not in kept and (n.op is aten.clone.default or k < count)]
 
     def run(*inputs: Any) -> list[Any]:
         results = [*made(*[a.data if k in written else a for k, a in enumerate(inputs)])]
@@ -273,9 +272,6 @@ def compile_forward(
         return _with_own_memory(inputs, results, own)
 
     return run
-
-
-_CLONE = torch.ops.aten.clone.default
 
 
 def _with_own_memory(inputs: Sequence[Any], results: Sequence[Any], own: Sequence[int]) -> list[Any]:
@@ -296,10 +292,10 @@ def _keep_writes(module: fx.GraphModule, kept: Mapping[int, int]) -> None:
     with graph.inserting_before(output):
         for k, n in enumerate(results):
             if (address := _address(n.meta.get("val"))) is not None and address in memory:
-                results[k] = graph.call_function(_CLONE, (n,))
+                results[k] = graph.call_function(aten.clone.default, (n,))
                 results[k].meta.update(n.meta)
         for k, j in kept.items():
-            graph.call_function(torch.ops.aten.copy_.default, (inputs[j], results[k])).meta.update(results[k].meta)
+            graph.call_function(aten.copy_.default, (inputs[j], results[k])).meta.update(results[k].meta)
     output.args = ([n for k, n in enumerate(results) if k not in kept],)
     module.recompile()
 

@@ -99,7 +99,9 @@ def emit(
         s.add(f"({', '.join(f'a{k}' for k in range(count))},) = inputs")
     if count > 1 and effects.written:
         s.add("check_memory(inputs)")
-    modes.begin(s)
+    for check, inputs in (("check_casts", modes.cast), ("check_hooks", modes.passed)):
+        if inputs:
+            s.add(f"{check}(({''.join(f'a{k}, ' for k in inputs)}))")
     for name, read in symbolic.reads.items():
         s.add(f"{name} = {read}")
     if symbolic.derived:
@@ -168,8 +170,7 @@ def emit(
     s.add(f"return {built(s, signature.output, made)}")
     source = s.text()
     exec(compile(source, "<aotcheck call>", "exec"), s.names)
-    call: Call = s.names["call"]
-    return call, source
+    return s.names["call"], source
 
 
 def alias_of(how: sig.How) -> sig.Alias | None:
@@ -275,11 +276,9 @@ class _Order:
         before = [k for a in self.attachments if a.component in self.attached for k in a.runner.saved]
         if {self.shared.get(k) for k in before} & {*attachment.dirty}:
             refuse(Event.HISTORY, "a result that was saved gets its history by a write since, as views of it tell")
-        number, given = self.attachments.index(attachment), list(results)
-        for place in range(len(results), len(component.tangents)):
-            g, device = component.tangents[place]
-            results.append(str(sig.Inner(number, place)))
-            given.append(self._stand_in(g, device))
+        number, inner = self.attachments.index(attachment), [*enumerate(component.tangents)][len(results) :]
+        given = [*results, *(self._stand_in(*tangent) for _, tangent in inner)]
+        results += [str(sig.Inner(number, place)) for place, _ in inner]
         self.attached.add(component)
         ends = [self.entries.get(e.input, f"{e}") if isinstance(e, sig.Given) else f"{e}" for e in component.inputs]
         for w in self.signature.effects.written:

@@ -154,13 +154,6 @@ class Modes:
     cast: tuple[int, ...] = ()
     passed: tuple[int, ...] = ()
 
-    def begin(self, s: Source) -> None:
-        """What is asked before anything runs."""
-        for check, inputs in ((check_casts, self.cast), (check_hooks, self.passed)):
-            if inputs:
-                s.names[check.__name__] = check
-                s.add(f"{check.__name__}(({''.join(f'a{k}, ' for k in inputs)}))")
-
 
 @dataclass(frozen=True)
 class Symbolic:
