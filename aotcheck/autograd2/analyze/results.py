@@ -243,9 +243,8 @@ class Results:
             moved = moved or (step is not None and (state_of(step.source).born or step.op in UNSAFE_SPLITS))
             lies_apart = not same(g.offset, 0) or (moved and not fills) or g.conj or g.neg
             if lies_apart and differentiable and root is t and g.dense_order is not None:
-                index = self.add(
-                    table.read_view(table.view_at(state, g)), g, t, GraphResult(g.stride, t.is_inference())
-                )
+                look = GraphResult(g.stride, t.is_inference())
+                index = self.add(table.read_view(table.view_at(state, g)), g, t, look)
                 return Alias(Fresh(index), to=self.at(t))
             if lies_apart and differentiable:
                 refuse(Event.HISTORY, "a tensor that is no view any more, and lies in the storage of one")
@@ -277,12 +276,10 @@ class Results:
     def _chain(self, t: Tensor, stop_at_detach: bool = False) -> tuple[list[ViewStep], Tensor]:
         """The steps by which ``t`` was made, the first one first, and what it was made of."""
         steps: list[ViewStep] = []
-        while True:
-            state = state_of(t)
-            step = state.step
-            if step is None or state.born or (steps and (state.is_input or _is_new_leaf(t))):
+        while (step := state_of(t).step) is not None:
+            state, source = state_of(t), step.source
+            if state.born or (steps and (state.is_input or _is_new_leaf(t))):
                 break
-            source = step.source
             if not self._lies(t, step.place) or not self._lies(source, step.source_place):
                 break
             if step.op in UNSAFE and _torch.version_of(t) > 0:

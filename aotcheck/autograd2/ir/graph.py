@@ -95,17 +95,9 @@ class Graph:
         self.nodes.append(node)
         return node
 
-    def object(self, value: Any) -> Node:
-        """A generator, the same in every call; it stands before all that is computed."""
-        node = Node(CONSTANT)
-        node.constant = value
-        self.nodes.insert(0, node)
-        return node
-
     def call(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Node:
         """One more operation."""
-        node = Node(op, args, kwargs or NO_KWARGS)
-        self.nodes.append(node)
+        self.nodes.append(node := Node(op, args, kwargs or NO_KWARGS))
         return node
 
     def like(self, source: Node, op: Any, *args: Any, **kwargs: Any) -> Node:
@@ -161,7 +153,6 @@ class _Lowering:
     """Arguments of a node as FX has them; a term becomes arithmetic on the placeholders of its symbols, once."""
 
     def __init__(self, graph: fx.Graph, at: Mapping[Node, fx.Node]) -> None:
-        self.graph = graph
         self.at = at
         self.symbols: dict[Any, fx.Node] = {}
         self.tracer = fx.proxy.GraphAppendingTracer(graph)
@@ -256,22 +247,21 @@ def graph_module(
 def examples(inputs: Sequence[Node | str], env: Any = None) -> list[Any]:
     """Fake tensors of one mode that lie as the inputs do, and SymInts for symbols; of the env, if sizes are symbols."""
     mode = _torch.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
-    made: list[Any] = []
-    for node in inputs:
-        if isinstance(node, str):
-            made.append(_torch.symbolic_int(env, _torch.symbol_named(env, node)))
-            continue
-        assert node.geometry is not None
-        made.append(_fake(mode, node.geometry, node.device))
-    return made
+    return [_named(env, x) if isinstance(x, str) else _fake(mode, x) for x in inputs]
 
 
-def _fake(mode: Any, g: Geometry, device: torch.device | None) -> Any:
-    """A fake tensor that lies so."""
-    env = mode.shape_env
+def _named(env: Any, name: str) -> Any:
+    """A symbol of the env as a SymInt."""
+    return _torch.symbolic_int(env, _torch.symbol_named(env, name))
+
+
+def _fake(mode: Any, node: Node) -> Any:
+    """A fake tensor that lies as the node's value does."""
+    g, env = node.geometry, mode.shape_env
+    assert g is not None
     shape, stride = ([n if type(n) is int else _torch.symbolic_int(env, n) for n in x] for x in (g.shape, g.stride))
     elem = torch.empty_strided(shape, stride, dtype=g.dtype, device=_torch.META)
-    return _torch.FakeTensor(mode, elem, device or torch.device("cpu"))
+    return _torch.FakeTensor(mode, elem, node.device or torch.device("cpu"))
 
 
 class _Values(fx.Interpreter):
@@ -286,9 +276,9 @@ class _Values(fx.Interpreter):
             with contextlib.suppress(Exception):  # of an op that has no fake kernel, or takes what nothing tells of
                 value = super().run_node(n)
         if value is None and node is not None and node.geometry is not None:
-            value = _fake(self.mode, node.geometry, node.device)
+            value = _fake(self.mode, node)
         elif defines and value is None:
-            value = _torch.symbolic_int(self.mode.shape_env, _torch.symbol_named(self.mode.shape_env, defines[0]))
+            value = _named(self.mode.shape_env, defines[0])
         if value is not None:
             n.meta["val"] = value
         return value

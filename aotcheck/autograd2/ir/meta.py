@@ -45,9 +45,7 @@ class Geometry(NamedTuple):
     @property
     def may_overlap_itself(self) -> bool:
         """Whether two elements may lie at one address. True where the strides alone do not exclude it."""
-        if self.is_empty or self.is_contiguous:
-            return False
-        if not is_static((*self.shape, *self.stride)) and self.dense_order is not None:
+        if self.is_empty or self.dense_order is not None:
             return False
         reach: Any = 0
         pairs = [(s, n) for n, s in zip(self.shape, self.stride, strict=True) if n != 1]
@@ -79,10 +77,7 @@ class Geometry(NamedTuple):
         """How many elements the storage must have to hold it, its offset included."""
         if self.is_empty:
             return self.offset
-        reached = self.offset + 1
-        for n, s in zip(self.shape, self.stride, strict=True):
-            reached = reached + (n - 1) * s
-        return reached
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
 
     def mapped(self, f: Callable[[Size], Size]) -> Geometry:
         """One like it, whose terms are what ``f`` gives for its terms."""

@@ -197,8 +197,6 @@ End = Given | Fresh | Made | Mutated | Inner
 How = Given | Fresh | Alias | MadeLeaf
 """How a tensor that a call gives is made."""
 
-_NOTHING = Const(None)
-
 
 class Mutation(enum.Enum):
     """Who sees that an input's data was written."""
@@ -337,8 +335,8 @@ class Signature:
     """
 
     inputs: tuple[Input, ...]
-    made: tuple[How, ...] = ()
-    output: Structure = _NOTHING
-    effects: Effects = Effects()
-    results: tuple[GraphResult, ...] = ()
-    shared: tuple[Structure, ...] = ()
+    made: tuple[How, ...]
+    output: Structure
+    effects: Effects
+    results: tuple[GraphResult, ...]
+    shared: tuple[Structure, ...]

@@ -89,8 +89,7 @@ def at_least(a: Size, b: Size) -> bool:
     if type(a) is int and type(b) is int:
         return a >= b
     difference = sympy.expand(a - b)
-    known = difference.is_nonnegative
-    if known is not None:
+    if (known := difference.is_nonnegative) is not None:
         return bool(known)
     ask = _ask.get()
     return ask is not None and ask(difference >= 0)

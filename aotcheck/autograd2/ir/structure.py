@@ -52,8 +52,7 @@ def content_of(table: Any) -> Any:
     if kind is Globals:
         return {name: table.owner[name] for name in table.names if name in table.owner}
     if kind is Attributes:
-        held = ((name, _attribute(table.owner, name)) for name in table.names)
-        return {name: v for name, v in held if v is not GONE}
+        return {name: v for name in table.names if (v := _attribute(table.owner, name)) is not GONE}
     return dict(dict.items(table)) if issubclass(kind, dict) else list(table)
 
 
@@ -258,10 +257,7 @@ def take_apart(
         looked: the position of a container of the caller's; None of any other.
         refuse: raises for an object that cannot be built again.
     """
-
-    def go(x: Any) -> Structure:
-        return take_apart(x, leaf, looked, refuse)
-
+    go = functools.partial(take_apart, leaf=leaf, looked=looked, refuse=refuse)
     if isinstance(x, Tensor):
         return Leaf(leaf(x))
     if type(x) in SYMBOLIC:
@@ -324,9 +320,7 @@ def build(structure: Structure, made: Sequence[Any], looked: Sequence[Any], size
             return eval(text(number), {"math": math}, sizes)
         case ListOf(kind, items):
             values = [build(item, made, looked, sizes) for item in items]
-            if kind is slice or hasattr(kind, "_fields"):
-                return kind(*values)
-            return values if kind is list else kind(values)
+            return kind(*values) if kind is slice or hasattr(kind, "_fields") else kind(values)
         case DictOf(kind, keys, items, default):
             names = [build(k, made, looked, sizes) for k in keys]
             pairs = list(zip(names, [build(v, made, looked, sizes) for v in items], strict=True))

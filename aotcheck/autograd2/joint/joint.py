@@ -254,8 +254,7 @@ def _forget(state: StorageState, whole: View) -> None:
 def _freed(traced: Traced, k: int) -> SavedLate | None:
     """An input that was all of a storage which the call freed."""
     state, g = traced.inputs[k].state, traced.inputs[k].geometry
-    lost = state.lost
-    if lost is None or state.nbytes != 0 or not g.is_contiguous or g.dtype != lost.geometry.dtype:
+    if (lost := state.lost) is None or state.nbytes != 0 or not g.is_contiguous or g.dtype != lost.geometry.dtype:
         return None
     if g.offset != 0 or (g.numel,) != lost.geometry.shape or g not in state.views:
         return None

@@ -121,9 +121,6 @@ class _Graph:
     leaves: dict[Tensor, End] = field(default_factory=dict, init=False)
     visible: dict[Edge, End] = field(default_factory=dict, init=False)
     roots: dict[Edge, int] = field(default_factory=dict, init=False)
-    order: list[Any] = field(default_factory=list, init=False)
-    cuts: dict[Edge, int] = field(default_factory=dict, init=False)
-    labels: dict[Any, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         results, made = self.analysis.results, self.analysis.signature.made

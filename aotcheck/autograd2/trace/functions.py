@@ -126,11 +126,7 @@ def with_symbols(symbols: Symbols, func: Callable[..., Any], args: Any, kwargs: 
 
 
 def _common(symbols: Symbols, runs: list[_Run]) -> list[tuple[Any, ...]]:
-    """What all runs call: the node of the first, the op, arguments, and keyword arguments.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """What all runs call: the node of the first, the op, and arguments of both kinds; a ValueError if they differ."""
     known = {tuple(run.numbers[x] for run in runs): x for x in runs[0].numbers}
     first: list[dict[Any, Any]] = [dict(zip(run.nodes, runs[0].nodes, strict=True)) for run in runs]
     calls = []

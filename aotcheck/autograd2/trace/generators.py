@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch2 as _torch
-from aotcheck.autograd2.ir.graph import Graph, Node
+from aotcheck.autograd2.ir.graph import CONSTANT, Graph, Node
 from aotcheck.autograd2.ir.meta import row_major
 from aotcheck.autograd2.trace.gate import Event, refuse
 
@@ -124,8 +124,11 @@ class _Sequence:
 
     @functools.cached_property
     def constant(self) -> Node:
-        """The graph's name for the generator."""
-        return self.graph.object(self.generator)
+        """The graph's name for the generator, before all that is computed."""
+        node = Node(CONSTANT)
+        node.constant = self.generator
+        self.graph.nodes.insert(0, node)
+        return node
 
 
 class Draws:

@@ -44,13 +44,13 @@ class OpInfo:
     """
 
     kind: Kind
-    functional: Any = None
-    written: tuple[int | str, ...] = ()
-    random: bool = False
-    takes_device: bool = False
-    may_alias: bool = False
-    is_users: bool = False
-    is_composite: bool = False
+    functional: Any
+    written: tuple[int | str, ...]
+    random: bool
+    takes_device: bool
+    may_alias: bool
+    is_users: bool
+    is_composite: bool
 
 
 _STORAGE = frozenset({"set_", "resize_", "resize_as_", "resize", "set", "resize_as_sparse_"})
@@ -70,17 +70,12 @@ def info_of(op: Any) -> OpInfo:
     name = _torch.op_name(op)
     kind, functional = _kind(op, name, written)
     aliases = any(r.alias_info is not None for r in schema.returns) or op.namespace != "aten" or op in UNSAFE_SPLITS
+    random = torch.Tag.nondeterministic_seeded in op.tags
+    may_alias = aliases or name in _ALIASING
+    takes_device = any(a.name == "device" for a in schema.arguments)
     is_users = op.namespace not in ("aten", "prims")
-    return OpInfo(
-        kind,
-        functional,
-        written,
-        random=torch.Tag.nondeterministic_seeded in op.tags,
-        takes_device=any(a.name == "device" for a in schema.arguments),
-        may_alias=aliases or name in _ALIASING,
-        is_users=is_users,
-        is_composite=not is_users and kind is not Kind.BATCH_NORM and _torch.is_composite(op),
-    )
+    is_composite = not is_users and kind is not Kind.BATCH_NORM and _torch.is_composite(op)
+    return OpInfo(kind, functional, written, random, takes_device, may_alias, is_users, is_composite)
 
 
 def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any]:
@@ -96,13 +91,11 @@ def _kind(op: Any, name: str, written: tuple[int | str, ...]) -> tuple[Kind, Any
         return Kind.PURE, None
     if op is aten.normal_.default:
         return Kind.IN_PLACE, aten.normal_functional.default
-    found = None
-    if op.namespace == "aten" and name.endswith("_") and not name.startswith("__") and written == (0,):
-        found = _variant(op, getattr(aten, name[:-1], None), written)
-    if found is not None:
+    in_place = op.namespace == "aten" and name.endswith("_") and not name.startswith("__") and written == (0,)
+    if in_place and (found := _variant(op, getattr(aten, name[:-1], None), written)) is not None:
         return Kind.IN_PLACE, found
-    if op.namespace == "aten" and all(isinstance(w, str) for w in written):
-        found = _variant(op, op.overloadpacket, written)
+    to_out = op.namespace == "aten" and all(isinstance(w, str) for w in written)
+    found = _variant(op, op.overloadpacket, written) if to_out else None
     return (Kind.WRITES if found is None else Kind.OUT), found
 
 

@@ -27,11 +27,7 @@ aten = torch.ops.aten
 
 
 def _sized_by_data(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An op that depends on data.
-
-    Raises:
-        UnsupportedError: it gives what cannot be a symbol.
-    """
+    """An op that depends on data; refused if it gives what cannot be a symbol."""
     computed, numbers = tracer.of_constants(func, args, kwargs)
     if computed is not None and not numbers:
         return tracer.lift(known) if isinstance(known := computed(), Tensor) else known

@@ -27,8 +27,6 @@ from aotcheck.autograd2.trace.view import UNSAFE, UNSAFE_SPLITS, View, part_of
 aten = torch.ops.aten
 _PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
 _AS_STRIDED, _DETACH, _VIEW_DTYPE = aten.as_strided.default, aten.detach.default, aten.view.dtype
-_READING = {aten._foreach_addcdiv.Tensor, aten._foreach_addcmul.Tensor}
-_ZEROS = aten._efficientzerotensor.default
 _SCATTERS = {aten.select_scatter.default: aten.select.int, aten.diagonal_scatter.default: aten.diagonal.default}
 _ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
 """Views whose kernels do not look whether the storage has the memory; those of all others do."""
@@ -128,8 +126,8 @@ class Recorder:
             refuse(Event.LAYOUT, f"{func} of a tensor with gaps, which are read")
         if (of := _SCATTERS.get(func)) and self.run(of, (args[0], *args[2:]), kwargs).shape != args[1].shape:
             raise RuntimeError(f"{func} of what has another shape than the part; its meta kernel does not ask")
-        if func is _ZEROS:  # the replica is one too: autograd then leaves out what eager does
-            with _torch.without_modes():
+        if func is aten._efficientzerotensor.default:
+            with _torch.without_modes():  # the replica is one too: autograd then leaves out what eager does
                 out = func(*args, **kwargs)
         else:
             out = self.measured(func, info, args, here)
@@ -226,14 +224,13 @@ class Recorder:
 
     def draw_or_call(self, func: Any, values: tuple[Any, ...], kwargs: Mapping[str, Any], device: torch.device) -> Node:
         """The node of an op. If it draws random numbers, the draw may have been recorded already: see Note [Draws]."""
-        named = self.value_of(dict(kwargs))
+        asked = func, values, self.value_of(dict(kwargs))
         if not info_of(func).random:
-            return self.call(func, values, named)
+            return self.call(*asked)
         sequence = self.draws.of(kwargs.get("generator"), device)
-        asked = func, values, named
         if (node := sequence.again(asked)) is None:
             sequence.settle()
-            node = self.call(func, values, named)
+            node = self.call(*asked)
             self.graph.effects.append(node)
             sequence.drew(asked, node)
         return node
@@ -245,8 +242,8 @@ class Recorder:
             if (name := _torch.overload_name(func)).endswith("generator"):  # which knows only ints
                 func = getattr(func.overloadpacket, name[: -len("generator")].rstrip("_") or "default")
                 del kwargs["generator"]
-        if func in _READING:  # numbers, which meta tensors do not hold
-            func, args = func.overloadpacket.Scalar, args[:3]
+        if func in (aten._foreach_addcdiv.Tensor, aten._foreach_addcmul.Tensor):
+            func, args = func.overloadpacket.Scalar, args[:3]  # they read numbers, which meta tensors do not hold
         self.inside = True
         try:
             with _torch.meta_kernels():
@@ -336,10 +333,8 @@ class Recorder:
         for k, o in enumerate(out):
             if not isinstance(o, Tensor):
                 made.append(o)
-                continue
-            same = next((m for m in made if isinstance(m, Tensor) and place_of(m) == place_of(o)), None)
-            if same is not None:  # some ops give one tensor twice
-                made.append(same if type(o) is not Replica else o)
+            elif twins := [m for m in made if isinstance(m, Tensor) and place_of(m) == place_of(o)]:
+                made.append(twins[0] if type(o) is not Replica else o)  # some ops give one tensor twice
             else:
                 made.append(self.fresh(o, self.graph.call(getitem, (node, k)), device))
         node.device = device

@@ -232,9 +232,7 @@ class Replica(Tensor):
             refuse(Event.CAPTURED, "it is assigned to .data")
         counts = self.is_inference() and not (self.aot.is_input or torch.is_inference_mode_enabled())
         if value.is_inference() is not self.is_inference() or counts:
-            refuse(
-                Event.INFERENCE, "data that is an inference tensor is assigned to one that is not, or counts versions"
-            )
+            refuse(Event.INFERENCE, "data that is an inference tensor is given to one that is not, or counts versions")
         reshaped = not self.aot.is_input and value.shape != self.shape
         if self.aot.told and (reshaped or _torch.base_of(self) is not None):
             refuse(Event.LEAF, "data of another shape is assigned to a leaf made inside, or data to one that is a view")

@@ -29,8 +29,6 @@ from aotcheck.autograd2.trace.mode import Tracer
 from aotcheck.autograd2.trace.replica import Disarmed, Needs, Replica, inference, make_replica
 from aotcheck.autograd2.trace.view import StorageState, View
 
-_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
-
 
 class _History(torch.autograd.Function):
     """Gives its second argument a grad_fn: no leaf, and no view."""
@@ -79,7 +77,7 @@ class TracedInput:
 def _admit(t: Tensor, descriptor: Descriptor) -> None:
     if is_leaf(t) is None:
         refuse(Event.NO_GRAD_VIEW, f"{descriptor}")
-    if type(t) not in _PLAIN_TYPES and not isinstance(t, torch.nn.Buffer):
+    if type(t) not in (Tensor, torch.nn.Parameter) and not isinstance(t, torch.nn.Buffer):
         refuse(Event.ESCAPED if type(t) is Disarmed else Event.WRAPPER, f"{descriptor} is a {type(t).__name__}")
     base = _torch.base_of(t)
     if base is not None and _torch.address_of(base) != _torch.address_of(t):
@@ -167,11 +165,7 @@ class _Maker:
 
 
 def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_bases: bool) -> list[TracedInput]:
-    """The inputs of a trace. No mode may be active.
-
-    Args:
-        with_bases: whether views are made from their bases inside, so that a write to one is a write to the base.
-    """
+    """The inputs of a trace; if ``with_bases``, views are made from their bases inside. No mode may be active."""
     maker = _Maker(tracer, tensors)
     known = {t for _, t in tensors}
     made: dict[Tensor, TracedInput] = {}
@@ -254,10 +248,7 @@ def _check_backward_inside(tracer: Tracer, inputs: list[TracedInput]) -> None:
 
 @dataclass(eq=False)
 class UserError(Exception):
-    """The function itself raised: running the original on the real inputs shows it.
-
-    ``needs`` are what the trace lacked, which may be the reason.
-    """
+    """The function raised, as the original does on the real inputs, or for what the trace lacked: its ``needs``."""
 
     needs: Needs
 

@@ -42,8 +42,8 @@ class StorageTable:
 
     def _spell(self) -> None:
         """Look all views up by how their geometries are spelled by now."""
-        if self.symbols is not None and self.learnt != self.symbols.learnt:
-            self.learnt = self.symbols.learnt
+        if self.symbols is not None and self.learnt != (learnt := len(self.symbols.env.replacements)):
+            self.learnt = learnt
             for state in self.states.values():
                 state.nbytes = self.spelled(state.nbytes)
                 for view in (*state.views.values(), state.flat, state.lost):
@@ -101,14 +101,12 @@ class StorageTable:
 
     def flat(self, state: StorageState) -> View:
         """The flat view, made when it is first needed, and resized after the storage was."""
-        if state.flat is None:
-            self._make_flat(state)
+        view = state.flat or self._make_flat(state)
         if self.is_resized(state):
-            self._resize(state)
-        assert state.flat is not None
-        return state.flat
+            self._resize(state, view)
+        return view
 
-    def _make_flat(self, state: StorageState) -> None:
+    def _make_flat(self, state: StorageState) -> View:
         self.flush(state)
         if state.source is not None:
             dtypes = {r.geometry.dtype for r in state.roots}
@@ -133,13 +131,13 @@ class StorageTable:
         for root in state.roots:
             root.derive(view, WINDOW)
         state.roots, state.flat, state.flushed, state.pending = [view], view, state.version, []
+        return view
 
-    def _resize(self, state: StorageState) -> None:
-        """The storage has another size than the flat value."""
+    def _resize(self, state: StorageState, view: View) -> None:
+        """The storage has another size than the flat value, which is that of ``view``."""
         nbytes = term(state.storage.nbytes())
         self.flush(state)
-        view = state.flat
-        assert view is not None and view.value is not None
+        assert view.value is not None
         whole, before, after = view.value, view.geometry, values.flat_geometry(nbytes, view.geometry.dtype)
         if at_least(after.numel, before.numel):
             view.value = values.pad(self.graph, whole, after.numel - before.numel, after.dtype)
@@ -169,8 +167,7 @@ class StorageTable:
         if self.is_resized(state):
             self.flat(state)
         if view.version == state.version:
-            assert view.value is not None
-            return view.value
+            return self._at(view, state.version)
         if state.lost is not None and not view.fits:
             return self._lost(view, state.lost)
         since = max(view.version, state.flushed)

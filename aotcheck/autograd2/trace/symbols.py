@@ -90,9 +90,7 @@ class Symbols:
         Where that varies, it is all of ``t``, or its outermost dimension, gaps included, or its end, if it is that now.
         """
         shape, stride, offset = lies
-        end = offset + 1
-        for n, s in zip(shape, stride, strict=True):
-            end = end + (n - 1) * s
+        end = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
         ends = [math.prod(shape), *(n * s for n, s in zip(shape, stride, strict=True)), end]
         reads = [Read(Of.NBYTES, k) for k, _ in members]
         read = next((r for r in reads if r in self.dynamic), reads[0])
@@ -129,11 +127,6 @@ class Symbols:
         symbol, made = _torch.new_symbol(self.env, value, f"float_{len(self.derived)}")
         self.derived[str(symbol)] = source.format(*[f"({text(x)})" for x in operands])
         return made.node
-
-    @property
-    def learnt(self) -> int:
-        """How often something was learnt of a symbol. Terms made before may be spelled otherwise since."""
-        return len(self.env.replacements)
 
     def spelled(self, x: Any) -> Any:
         """A term, or a geometry, as it is spelled by now."""

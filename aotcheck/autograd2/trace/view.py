@@ -24,7 +24,7 @@ import torch
 from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.graph import NO_KWARGS, Graph, Node
 from aotcheck.autograd2.ir.meta import Geometry, row_major
-from aotcheck.autograd2.ir.size import Size, at_least, same
+from aotcheck.autograd2.ir.size import Size, at_least, is_static, same
 from aotcheck.autograd2.trace.gate import Event, refuse
 
 aten = torch.ops.aten
@@ -90,9 +90,8 @@ class View:
     @property
     def fits(self) -> bool:
         """Whether its storage still has all its memory."""
-        if self.state.lost is None and not (type(self.geometry.end) is int and type(self.state.nbytes) is int):
-            return True
-        return not self.geometry.is_beyond(self.state.nbytes)
+        unsure = not is_static((self.geometry.end, self.state.nbytes))
+        return (unsure and self.state.lost is None) or not self.geometry.is_beyond(self.state.nbytes)
 
 
 @dataclass(eq=False)
@@ -226,10 +225,8 @@ def inverse(graph: Graph, view: View, value: Node, before: Callable[[], Node]) -
     if op is aten.transpose.int or op is aten.t.default:
         return graph.view(op, value, *args)
     if op is aten.permute.default:
-        back = [0] * len(args[0])
-        for i, d in enumerate(args[0]):
-            back[d % len(back)] = i
-        return graph.view(op, value, back)
+        dims = [d % len(args[0]) for d in args[0]]
+        return graph.view(op, value, [dims.index(d) for d in range(len(dims))])
     if op is aten._conj.default:
         return graph.like(value, aten._conj_physical.default, value)
     if op is aten._neg_view.default:

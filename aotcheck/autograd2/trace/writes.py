@@ -115,8 +115,7 @@ def conform(tracer: Recorder, value: Node, has: Geometry, wants: Geometry) -> No
         value = tracer.graph.like(value, aten._to_copy.default, value, dtype=wants.dtype)
     if wants.is_empty or wants.may_overlap_itself or same_strides(has, wants):
         return value
-    order = wants.dense_order
-    if order is None:
+    if (order := wants.dense_order) is None:
         order = _stride_order(wants)
         if has.dense_order is not None and _stride_order(has) == order:
             return value
