@@ -395,8 +395,9 @@ class _Order:
         if w.kind is not sig.Mutation.DIFFERENTIABLE:  # views have another grad_fn then
             self.enter([k for k in w.on_storage if k != w.input and not self.signature.inputs[k].meta.is_leaf])
         known = w.input in self.flats and all(m.nbytes is None for m in self.signature.effects.moved)
-        self.s.add(_in_place(_write(w, known, self.modes), self.signature, w.input, self.modes))
-        if w.kind is sig.Mutation.DIFFERENTIABLE and self.signature.inputs[w.input].meta.geometry.dtype.is_complex:
+        g = self.signature.inputs[w.input].meta.geometry
+        self.s.add(_in_place(_write(w, known, g.conj or g.neg, self.modes), self.signature, w.input, self.modes))
+        if w.kind is sig.Mutation.DIFFERENTIABLE and g.dtype.is_complex:
             self.s.add(f"a{w.input}.grad_fn.register_hook(lambda g, _: (None, g[1]))")  # adds no zeros to infinities
         if any(a.raises and w.result in a.component.results for a in self.attachments):
             self.s.add(f"a{w.input}.grad_fn.register_prehook(alone(r{w.result}))")
@@ -453,8 +454,8 @@ class _Order:
         make(self.s, how, k, self.modes)
 
 
-def _write(w: sig.Written, known: bool, modes: Modes) -> str:
-    """The line that writes; ``known``: the whole storage has a name."""
+def _write(w: sig.Written, known: bool, lazy: bool, modes: Modes) -> str:
+    """The line that writes; ``known``: the whole storage has a name; ``lazy``: lists that are written may not hold it."""
     mode = under((w.kind is sig.Mutation.DIFFERENTIABLE, modes.inference), modes)
     if w.flat:
         whole = f"f{w.input}" if known else f"flat_of(a{w.input}, r{w.result}.dtype)"
@@ -462,5 +463,6 @@ def _write(w: sig.Written, known: bool, modes: Modes) -> str:
     if w.kind is sig.Mutation.HIDDEN:
         return f"a{w.input}.data.copy_(r{w.result})"
     into = f"a{w.input}.view_as(a{w.input})" if w.by_view else f"a{w.input}"
-    call = f"{into}.copy_(" if w.kind is sig.Mutation.DIFFERENTIABLE else f"Tensor.copy_({into}, "
+    alone = lazy or w.kind is sig.Mutation.DIFFERENTIABLE
+    call = f"{into}.copy_(" if alone else f"Tensor.copy_({into}, "
     return f"{mode}{call}r{w.result})"

@@ -137,6 +137,19 @@ def test_one_of_several_views_whose_version_counts_a_reshape() -> None:
         aot_function(function)(torch.ones(2, 2, requires_grad=True).clone())
 
 
+def test_two_lazily_negated_arguments_are_written() -> None:
+    def function(x: Tensor, y: Tensor) -> None:
+        x.mul_(2)
+        y.add_(3)
+
+    found = []
+    for f in (function, aot_function(function)):
+        given = [torch.tensor([1 + 2j, 3 - 1j]).conj().imag for _ in range(2)]
+        f(*given)
+        found.append([t.tolist() for t in given])
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("gradients", [False, True])
 def test_a_tensor_twice_in_a_list_that_is_written(gradients: bool) -> None:
     def function(x: Tensor) -> Tensor:
