@@ -455,7 +455,7 @@ class _Order:
 
 
 def _write(w: sig.Written, known: bool, lazy: bool, modes: Modes) -> str:
-    """The line that writes; ``known``: the whole storage has a name; ``lazy``: a list that is written may not hold it."""
+    """The line that writes; ``known``: the whole storage has a name; ``lazy``: it may be in no list that is written."""
     mode = under((w.kind is sig.Mutation.DIFFERENTIABLE, modes.inference), modes)
     if w.flat:
         whole = f"f{w.input}" if known else f"flat_of(a{w.input}, r{w.result}.dtype)"
