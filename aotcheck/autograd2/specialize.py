@@ -195,7 +195,7 @@ def _emit(
     if compilers.forward is not nop:  # results may lie as the compiler likes
         looks = zip(signature.results, analysis.results, strict=True)
         signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))
-    results = {n: k for k, n in enumerate(part.forward.results) if signature.results[k].stride is not None}
+    results = {n: k for k, n in enumerate(part.forward.results)}
     shared = {j: results[n] for j, n in enumerate(part.forward.saved) if n in results}
     needed = [x for node in part.forward.saved_late for x in late if x.node is node]
     call, source = emit(signature, forward, graph_inputs, attachments, modes, taken, needed, shared, order)

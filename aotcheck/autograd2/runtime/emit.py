@@ -150,7 +150,8 @@ def emit(
     for k, look in enumerate(signature.results):
         _look(s, k, look, inside)
     for j, k in shared.items() if attachments else ():
-        s.add(f"saved[{j}] = r{k}")
+        counts = any(k in a.dirty for a in attachments)  # its version, once it is saved
+        s.add(f"saved[{j}] = r{k}" if counts else f"saved[{j}] = r{k}.detach()")  # own results are only read with all
     for a in filter(None, map(alias_of, signature.made)):
         if a.to and isinstance(a.base, sig.Made) and isinstance(first := signature.made[a.base.index], sig.Fresh):
             s.add(f"r{first.index} = r{first.index}.detach()")  # what moves is not what is saved

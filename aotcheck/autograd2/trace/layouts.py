@@ -38,9 +38,11 @@ _SHUFFLES = ("channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "roll
 _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "native_batch_norm")
 _NORMAL = ("Tensor_float", "float_Tensor", "Tensor_Tensor")
 _POINTWISE = ("softplus_backward", "log_sigmoid_forward", "_log_softmax_backward_data", "binary_cross_entropy_backward")
+_BROADCAST = ("heaviside", "logaddexp", "logaddexp2", "logical_and", "logical_or", "logical_xor", "logit_backward")
 _IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", "_fft_c2c", "_fft_c2r", "max_unpool2d", "max_unpool3d")}
 """Ops that are asked though their operands lie in rows."""
 UNSURE = SIZED | _IN_ROWS | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE)}
+UNSURE |= {aten.xlogy.Tensor, aten.special_xlog1py.default, *(getattr(aten, name).default for name in _BROADCAST)}
 UNSURE |= {aten.copysign.Tensor, aten.float_power.Scalar, aten.pow.Scalar, aten.floor_divide.default}
 UNSURE |= {aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats, aten._standard_gamma.default}
 UNSURE |= {aten.isin.Tensor_Tensor, aten.poisson.default, *(getattr(aten.normal, x) for x in _NORMAL)}

@@ -324,3 +324,24 @@ def test_a_gradient_inside_to_what_the_function_made_of_related_arguments() -> N
         first, second = f(x, x[1:])
         found.append((first.detach().tolist(), torch.autograd.grad(second.sum(), x)[0].tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("of", [torch.softmax, torch.cumsum])
+def test_a_result_whose_backward_needs_itself_beside_one_whose_operand_was_written(of: Callable[..., Any]) -> None:
+    def function(labels: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = of(x, -1).exp()
+        return y, labels.minimum(y) * 2
+
+    found = []
+    for f in (function, aot_function(function)):
+        labels, x = torch.tensor([1.0, 2.0]), torch.tensor([-2.0, 0.0], requires_grad=True)
+        first, second = f(labels, x)
+        labels.add_(1)
+        found.append(torch.autograd.grad(first.sum(), x, retain_graph=True)[0].tolist())
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(second.sum(), x, retain_graph=True)
+        with torch.no_grad():
+            first.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(first.sum(), x)
+    assert found[0] == found[1]

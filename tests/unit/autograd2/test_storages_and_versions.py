@@ -1138,3 +1138,12 @@ def test_spectral_norm_of_the_old_kind(dynamic):
             assert torch.equal(ours, eager)
         assert torch.equal(layers[1].weight_orig.grad, layers[0].weight_orig.grad)
     assert compiled.aotcheck.made == (3 if dynamic is False else 2)
+
+
+@pytest.mark.parametrize(
+    "op", [torch.logaddexp, torch.logical_and, torch.heaviside, torch.xlogy, torch.special.xlog1py]
+)
+@pytest.mark.parametrize("shapes", [((1, 2, 1), (3, 2)), ((1, 2, 3), (3, 2)), ((3, 2), (1, 2, 3))])
+def test_results_of_operands_that_are_broadcast_lie_as_in_eager(op, shapes):
+    given = [torch.ones(shape).t() if len(shape) == 2 else torch.ones(shape) for shape in shapes]
+    assert aot_function(op)(*given).stride() == op(*given).stride()
