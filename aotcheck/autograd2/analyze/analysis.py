@@ -179,6 +179,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[sig.MetadataMu
                 refuse(Event.NO_GRAD_VIEW, f"{i.input.descriptor}")
             if not state_of(t).was_a_view:
                 found.append(sig.MetadataMutation(k, counts=True))  # as for an alias that moved
+            elif needs and not meta.is_leaf:  # it gets another grad_fn; uses from before lead to the first
+                refuse(Event.HISTORY, f"{i.input.descriptor} is a view, and an alias of its base was reshaped in place")
         by_base = i.node is None and not state_of(t).told  # views require grad as their base does
         if needs != meta.requires_grad and not (needs and (by_base or t.grad_fn is not None)):
             if not needs and any(j.state is i.state and j is not i for j in traced.inputs):

@@ -327,6 +327,7 @@ ATTENTION = torch.nn.MultiheadAttention(8, 2, batch_first=True)
 LAYER = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="the fast ops know no symbols, so the way of training is taken")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     "fn", [lambda x: ATTENTION.eval()(x, x, x), LAYER, torch.nn.TransformerEncoder(LAYER, 2).eval()]

@@ -335,3 +335,14 @@ def test_the_absolute_value_of_complex_numbers_in_place_is_an_error() -> None:
             f(torch.ones(2, dtype=torch.complex64))
     x = torch.ones(2, dtype=torch.complex64)
     assert torch.equal(aot_function(lambda x: x.logical_not_())(x.clone()), x.logical_not_())
+
+
+def test_a_view_whose_alias_is_reshaped_gets_another_grad_fn_and_is_refused() -> None:
+    def function(base: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
+        used = view * 2  # leads to the grad_fn that the view has till the reshape
+        base.detach().t_()
+        return used, view
+
+    base = torch.ones(2, 2, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="an alias of its base was reshaped"):
+        aot_function(function)(base, base[1:])
