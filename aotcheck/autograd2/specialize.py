@@ -95,7 +95,12 @@ def specialize(
                 needs = error.needs
                 continue
             if (more := more_needs(traced)) == needs:
-                return _finish(traced, compilers), needs
+                try:
+                    return _finish(traced, compilers), needs
+                except _torch.GuardOnDataDependentSymNode as error:  # of a float that several operations computed
+                    if needs.values:
+                        refuse(Event.DATA, "a number that data decide", error)
+                    more = needs.also(symbols=True, values=True)
             disarm(traced.tracer.alive)
             needs = more
 

@@ -338,16 +338,21 @@ def python_functions(tracer: Tracer) -> Iterator[None]:
         yield
         return
     own, own_test, of_math = builtins.len, builtins.isinstance, {name: getattr(math, name) for name in _MATH}
+    own_round = builtins.round
     plain = {**_torch.PYTHON_TYPES, torch.SymBool: bool}
 
     def test(x: Any, kinds: Any, /) -> bool:
         return own_test(x, kinds) or (type(x) in plain and issubclass(plain[type(x)], kinds) and _torch.asked_by_user())
 
-    vars(builtins)["isinstance"] = test
+    def rounded(number: Any, ndigits: Any = None) -> Any:
+        to_tens = type(number) is torch.SymInt and ndigits is not None and ndigits < 0  # which torch does not round
+        return own_round(int(number) if to_tens else number, ndigits)
+
+    vars(builtins).update(isinstance=test, round=rounded)
     vars(builtins)["len"] = lambda x, /: x.shape[0] if type(x) is Replica and x.dim() else own(x)
     vars(math).update({name: functools.partial(_torch.applied, function) for name, function in of_math.items()})
     try:
         yield
     finally:
-        vars(builtins).update(len=own, isinstance=own_test)
+        vars(builtins).update(len=own, isinstance=own_test, round=own_round)
         vars(math).update(of_math)

@@ -93,8 +93,9 @@ class Recorder:
         behind, drawn = ancestors([node], {*self.numbers}), set(self.graph.effects)
         of = [n for n in self.numbers if n in behind]
         nodes = [n for n in (*self.graph.nodes, node) if n in behind and n not in of]
+        users = (n for n in nodes if getattr(n.op, "namespace", "aten") != "aten")  # their kernels never run in a trace
         varying = (n for n in nodes if n in drawn or symbols_in([*n.args, *n.kwargs.values()]))
-        if len(behind) > len(nodes) + len(of) or any(varying):
+        if len(behind) > len(nodes) + len(of) or any(varying) or any(users):
             return None, of
 
         def computed(*numbers: Tensor) -> Any:

@@ -162,7 +162,9 @@ class Symbols:
         body += [f"    {line}" for line in lines_of(self.derived, asked)]
         used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})
         lines = ["def fits(t, n):", "  try:", *[f"    t{k} = t[{k}]" for k in used], *body, f"    return {asked}"]
-        source = "\n".join([*lines, "  except (ArithmeticError, ValueError): return False\n"])  # 1 / n of another n
+        source = "\n".join(
+            [*lines, "  except Exception: return False\n"]
+        )  # 1 / n of another n, or what a number indexes
         scope: dict[str, Any] = {"math": math, "torch": torch, **self.functions}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from aotcheck.autograd2 import aot_function, counters
+from aotcheck.autograd2 import UnsupportedError, aot_function, counters
 from aotcheck.autograd2.trace import recorder
 from aotcheck.autograd2.trace.recorder import Recorder
 
@@ -344,3 +344,48 @@ def test_attention_without_gradients_takes_the_fast_path_of_eager(fn, dynamic):
             assert e.stride() == f.stride()
     assert counters().compiled - made == (1 if dynamic else 2)
     assert torch.overrides.has_torch_function is before
+
+
+def _percent(x, t):
+    return x, 100.0 * (x > t).sum().item() / x.numel()
+
+
+@pytest.mark.parametrize(
+    ("fn", "values"),
+    [
+        (lambda x, t: (x, 1 - t.item()), [2.0, 3.0, 4.0]),
+        (lambda x, t: x * 2 if t != 0 and (10 // t).item() > 2 else x, [5, 0, 2]),
+        (lambda x, t: x * 2 if t < 3 and torch.tensor([0.1, 0.7, 0.3]).take(t).item() > 0.5 else x, [1, 3, 0]),
+        (lambda x, t: x * round(t.item(), -1), [14, 16, 23]),
+        (_percent, [0.0, 2.0]),
+    ],
+)
+def test_numbers_that_tensors_hold_are_pythons_or_refused(fn, values):
+    compiled, x = aot_function(fn), torch.ones(2)
+    for value in values:
+        try:
+            found = compiled(x, torch.tensor(value))
+        except UnsupportedError:
+            assert fn is _percent
+            continue
+        assert repr(found) == repr(fn(x, torch.tensor(value)))
+
+
+def test_numbers_that_are_symbols_are_rounded_to_tens():
+    compiled, x = aot_function(lambda x, n: x * round(n, -1)), torch.ones(2)
+    for n in (10, 14, 26, 31):
+        assert torch.equal(compiled(x, n), x * round(n, -1))
+
+
+def test_a_users_kernel_does_not_run_to_see_whether_a_call_fits():
+    ran = []
+
+    @torch.library.custom_op("aotcheck_tests::doubled", mutates_args=())
+    def doubled(t: torch.Tensor) -> torch.Tensor:
+        ran.append(1)
+        return t * 2
+
+    doubled.register_fake(lambda t: torch.empty_like(t))
+    with pytest.raises(UnsupportedError, match="data"):
+        aot_function(lambda x, t: x if doubled(t) > 4 else -x)(torch.ones(2), torch.tensor(1))
+    assert not ran
