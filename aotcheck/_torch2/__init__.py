@@ -34,6 +34,7 @@ META = torch.device("meta")
 PRIM_DEVICE = torch.ops.prim.device.default
 OpOverload = torch._ops.OpOverload
 chunk_cat = torch._chunk_cat
+encoder_layer = torch._transformer_encoder_layer_fwd
 is_all_true = torch._is_all_true
 disabled_torch_function: Any = _C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl

@@ -196,7 +196,9 @@ def _emit(
         for name, r in reads.items()
     }
     modes = _modes(traced, part, bool(groups))
-    taken = Symbolic(read, functions, derived, given, tuple(part.forward.defined))
+    defined = tuple(part.forward.defined)
+    asserted = symbols.asserted(defined) if symbols and defined else ()
+    taken = Symbolic(read, functions, derived, given, defined, asserted)
     if compilers.forward is not nop:  # results may lie as the compiler likes
         looks = zip(signature.results, analysis.results, strict=True)
         signature = replace(signature, results=tuple(replace(look, stride=r.geometry.stride) for look, r in looks))

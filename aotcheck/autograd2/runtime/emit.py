@@ -127,6 +127,9 @@ def emit(
         s.add("set_grad(False)")
     s.add("try:")
     s.add(f"{opened}out = forward({', '.join(given)})", 2)
+    if symbolic.asserted:
+        s.add(f"{', '.join(symbolic.defined)}, = out[{-len(symbolic.defined)}:]", 2)
+        s.add(f"if not ({' and '.join(symbolic.asserted)}): raise ValueError('sizes that data decide do not fit')", 2)
     s.add("except Exception as error:")
     for k, g in enumerate(drawn):
         s.add(f"{g}.set_state(states[{k}])", 2)

@@ -165,6 +165,7 @@ class Symbolic:
         derived: floats that are computed from these, by name, as source.
         taken: those of which the graph takes the values, in order.
         defined: those whose values the graph returns last.
+        asserted: what must hold of these, as source; where it does not, the original runs.
     """
 
     reads: Mapping[str, str]
@@ -172,6 +173,7 @@ class Symbolic:
     derived: Mapping[str, str]
     taken: tuple[str, ...]
     defined: tuple[str, ...]
+    asserted: Sequence[str]
 
 
 def numbers(terms: Sequence[Any]) -> str:

@@ -290,12 +290,13 @@ def _cast_inside(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
     """Its kernel calls ops that autocast casts, or raises an error of other halves: the trace does not see these."""
     t = input[0] if isinstance(input, (list, tuple)) else input
     cast = dict(_torch.casts()).get(t.device.type, t.dtype)
-    if t.dtype is not cast and (t.dtype.itemsize == 2 or (func is torch.linalg.pinv and t.dtype is torch.float32)):
+    if t.dtype is not cast and (t.dtype.itemsize == 2 or (func in _OF_FLOATS and t.dtype is torch.float32)):
         refuse(Event.CAST, f"{func.__name__} of {t.dtype}")
     return func(input, *args, **kwargs)
 
 
-_KERNELS = (torch.linalg.pinv, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
+_OF_FLOATS = (torch.linalg.pinv, _torch.encoder_layer)
+_KERNELS = (*_OF_FLOATS, torch.roll, Tensor.roll, torch.fft.fftshift, torch.isin, torch.matrix_exp)
 _OTHERWISE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot, Tensor.__setitem__: _set_item}
 _OTHERWISE |= {x: functools.partial(_narrow, x) for x in (torch.narrow, Tensor.narrow)}
 _OTHERWISE |= {x: functools.partial(_as_python, x) for x in (Tensor.__int__, Tensor.__float__, Tensor.__index__)}

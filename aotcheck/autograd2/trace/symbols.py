@@ -154,6 +154,12 @@ class Symbols:
         found += [f"({text(g.expr)})" for g in self.env.guards]  # some are alternatives
         return list(dict.fromkeys(found))
 
+    def asserted(self, defined: Sequence[str]) -> list[str]:
+        """What the trace took to hold of what data decide, as Python source over these symbols and the call's."""
+        known = {*self.reads, *self.derived, *defined}
+        found = [a.expr for asserts in self.env.deferred_runtime_asserts.values() for a in asserts]
+        return list(dict.fromkeys(f"({text(x)})" for x in found if {*map(str, x.free_symbols)} <= known))
+
     def fits(self) -> Any:
         """What tells whether a call fits, given its tensors and its Python numbers."""
         guards = self.guards()
@@ -162,9 +168,7 @@ class Symbols:
         body += [f"    {line}" for line in lines_of(self.derived, asked)]
         used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})
         lines = ["def fits(t, n):", "  try:", *[f"    t{k} = t[{k}]" for k in used], *body, f"    return {asked}"]
-        source = "\n".join(
-            [*lines, "  except Exception: return False\n"]
-        )  # 1 / n of another n, or what a number indexes
+        source = "\n".join([*lines, "  except Exception: return False\n"])  # as of 1 / n of another n
         scope: dict[str, Any] = {"math": math, "torch": torch, **self.functions}
         exec(compile(source, "<aotcheck guards>", "exec"), scope)
         return scope["fits"]

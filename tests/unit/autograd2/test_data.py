@@ -200,3 +200,27 @@ def test_a_tensor_as_a_python_number_is_refused_as_each_value_would_be_compiled(
     compiled = aot_function(f)
     with pytest.raises(UnsupportedError, match="data-dependent"):
         compiled(torch.ones(2), torch.tensor(1))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, m, y, w: (x[m] * w).log_softmax(-1) * y,
+        lambda x, m, y, w: torch.nn.functional.layer_norm(x[m], (3,), w) * y,
+        lambda x, m, y, w: (x * w)[: m.sum()] + y,
+        lambda x, m, y, w: (x * w)[m].expand(3, 3),
+        lambda x, m, y, w: torch.where(y > 0, (x * w)[: m.sum()], y),
+    ],
+)
+def test_a_size_that_data_decide_is_one_and_is_broadcast(function):
+    """The trace takes it for that of the other operand; where it is not, the original runs."""
+    compiled = aot_function(function)
+    x, y = torch.arange(15.0).view(5, 3) / 7, torch.ones(3, 3)
+    for count in (1, 3, 1):
+        found = []
+        for f in (function, compiled):
+            w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            result = f(x, torch.arange(5) < count, y, w)
+            found.append((result.detach(), *torch.autograd.grad((result * result).sum(), w)))
+        for expected, given in zip(*found, strict=True):
+            torch.testing.assert_close(given, expected)

@@ -389,3 +389,10 @@ def test_a_users_kernel_does_not_run_to_see_whether_a_call_fits():
     with pytest.raises(UnsupportedError, match="data"):
         aot_function(lambda x, t: x if doubled(t) > 4 else -x)(torch.ones(2), torch.tensor(1))
     assert not ran
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="the fast ops know no symbols, so the way of training is taken")
+def test_the_fast_op_of_encoder_layers_casts_inside_of_its_kernel():
+    compiled = aot_function(LAYER)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), pytest.raises(UnsupportedError, match="autocast"):
+        compiled(torch.randn(2, 3, 8))
