@@ -59,7 +59,10 @@ def compiling() -> Iterator[None]:
     """Inside, ``is_compiling()`` is true, and the function mode entered next is unseen by layers with a fast way."""
     flag, before, asked = torch.compiler, torch.compiler._is_compiling_flag, torch.overrides.has_torch_function
     own = torch._C._len_torch_function_stack() + 1 if torch.__version__ >= "2.13" else 0  # before, they know no symbols
-    hidden: Any = lambda args: asked(args) and torch._C._len_torch_function_stack() != own  # noqa: E731
+
+    def hidden(args: Any) -> bool:
+        return asked(args) and torch._C._len_torch_function_stack() != own
+
     flag._is_compiling_flag, torch.overrides.has_torch_function = True, hidden
     try:
         yield

@@ -172,8 +172,7 @@ STEPS = {"ASGD": 2, "RAdam": 3, "Adam": 2, "AdamW": 2, "NAdam": 2, "Adamax": 2, 
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("name", STEPS)
 def test_training_steps_of_optimizers(name: str, foreach: bool) -> None:
-    if name == "Adamax" and foreach:
-        pytest.skip("it gives torch's op a list of tensors while a function is compiled, which raises")
+    raises = name == "Adamax" and foreach  # while a function is compiled: it gives torch's op a list of tensors
     models = [torch.nn.Linear(3, 2) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     optimizers = [getattr(torch.optim, name)(m.parameters(), foreach=foreach) for m in models]
@@ -191,8 +190,8 @@ def test_training_steps_of_optimizers(name: str, foreach: bool) -> None:
         x = torch.randn(4, 3)
         torch.testing.assert_close(compiled(x), step(models[0], optimizers[0], x))
         torch.testing.assert_close([*models[1].parameters()], [*models[0].parameters()])
-    assert counters().compiled - before.compiled == STEPS[name]
-    assert counters().refused == before.refused
+    assert counters().compiled - before.compiled == (0 if raises else STEPS[name])
+    assert (counters().refused == before.refused) is not raises  # then the original runs
 
 
 @pytest.mark.parametrize("f", [lambda x, t: x / float(t), lambda x, t: x * int(t), lambda x, t: x * [1, 2, 3][t]])
