@@ -133,7 +133,7 @@ class Results:
             refuse(Event.INFERENCE, "an inference tensor is detached outside of inference mode")
         if any(s.op in _DETACHES and is_lost(s.source) for s in chain[1:]):
             refuse(Event.HISTORY, "a tensor detached from one of several views, which was written since")
-        if state.version and any(s.op in UNSAFE for s in chain):
+        if needs and state.version and any(s.op in UNSAFE for s in chain):
             refuse(Event.HISTORY, "a part of which autograd does not know, of what was written since")
         told_later = any(_torch.requires_grad(s.source) and is_leaf(s.source) for s in chain[1:])
         if told_later and needs and not lost and _requires_after(root, chain):

@@ -134,7 +134,7 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
         refuse(Event.DATA, "a backward branches on a size that data decide")
     except Exception as error:
         if not (request.strides or _torch.tells_of_lost_values(error) or raised_by_user(error)):
-            refuse(Event.REFUSES, str(error))
+            refuse(Event.CHECKPOINT if "use_reentrant" in str(error) else Event.REFUSES, str(error))
         return Backward(*given, tuple(gradients), (), error.with_traceback(None))
     finally:
         tracer.in_backward = False

@@ -65,6 +65,7 @@ class Event(enum.Enum):
     FOREIGN = ("another tracer", "call the compiled function outside of it")
     CALLERS = ("backward into the caller's graph", "run the backward outside, or detach the argument")
     SECOND = ("second derivative", "second derivatives come with a later part of this compiler")
+    CHECKPOINT = ("reentrant checkpoint", "checkpoints come with a later part of this compiler")
     LATE = ("backward of some results", "run one backward for all results")
     OTHER_SIZES = ("backward that is guarded for other sizes", "compile the function with dynamic=False")
     STATE = ("state assigned inside", "assign tensors, numbers and strings only")

@@ -186,8 +186,8 @@ class Recorder:
         if source is not args[0]:
             refuse(Event.ALIAS, str(func))
         inference = torch.is_inference_mode_enabled()
-        if inference and func in UNSAFE_SPLITS and not source.is_inference():
-            refuse(Event.INFERENCE, f"{func} of a tensor from outside of it")
+        if inference and func in UNSAFE_SPLITS and _torch.requires_grad(source):
+            refuse(Event.INFERENCE, f"{func} of a tensor that requires grad")
         parent = self.table.view(source)
         root = _torch.base_of(source)
         if (inference or not torch.is_grad_enabled()) and state_of(source if root is None else root).was_a_view:

@@ -26,6 +26,8 @@ _WHOLE = frozenset({aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, at
 """What overwrites every element: the result lies as the target does, whatever is written."""
 _NOT_ASKED = frozenset({aten.fill_.Scalar, aten.zero_.default, aten.masked_fill_.Scalar})
 """What eager lets write a tensor whose elements share memory."""
+_BY_PLACE = ("index_", "put_", "scatter")
+"""How names of ops begin that do not take what they write for an operand."""
 _SHARE = "unsupported operation: {} to a single memory location. "
 _SHARE += "Please clone() the tensor before performing the operation."
 
@@ -92,12 +94,15 @@ def _check_overlap(func: Any, info: OpInfo, target: Tensor, args: Sequence[Any],
             raise RuntimeError(_SHARE.format("more than one element of the written-to tensor refers"))
         if func not in _WHOLE or func is aten.copy_.default:  # what one element gets depends on the order of writes
             refuse(Event.OVERLAP, f"{func} writes a tensor whose elements share memory")
-    pointwise = torch.Tag.pointwise in info.functional.tags or func is aten.copy_.default
+    by_place = _torch.op_name(func).startswith(_BY_PLACE)
+    fills = func is aten.index_put_.default and lies.dtype is torch.bool and args[2].numel() == 1 and not any(args[3:])
+    pointwise = fills or torch.Tag.pointwise in info.functional.tags or func is aten.copy_.default
     for x in others:
         g = geometry_of(x)
-        if (pointwise and g[:4] == lies[:4]) or (x is not target and disjoint(g, lies)):
+        if (pointwise and g[:4] == lies[:4]) or ((x is not target or not by_place) and disjoint(g, lies)):
             continue
-        if pointwise and g.dense_order is not None and lies.dense_order is not None:
+        dense = g.dense_order is not None and lies.dense_order is not None
+        if (pointwise and dense) or (by_place and (dense or x is target)):
             raise RuntimeError(_SHARE.format("some elements of the input tensor and the written-to tensor refer"))
         refuse(Event.OVERLAP, f"{func} reads memory that it writes")
 
@@ -144,8 +149,6 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     others = [x for a in lists for x, t in zip(a, targets, strict=True) if type(x) is Replica and x is not t]
     read = [x for x in dict.fromkeys(others) if _torch.address_of(x) in addresses]
     recorded = torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others))
-    if recorded and any(geometry_of(t).is_empty and _torch.base_of(t) is not None for t in targets):
-        refuse(Event.OVERLAP, f"a view without elements is in a list of {func}")
     if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
         if len(targets) < 2 or state_of(targets[0]).device.type != "cpu":
             refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")

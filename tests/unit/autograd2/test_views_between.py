@@ -346,3 +346,46 @@ def test_a_view_whose_alias_is_reshaped_gets_another_grad_fn_and_is_refused() ->
     base = torch.ones(2, 2, requires_grad=True)
     with pytest.raises(UnsupportedError, match="an alias of its base was reshaped"):
         aot_function(function)(base, base[1:])
+
+
+@pytest.mark.parametrize("written", [("e",), ("e", "y"), ("v", "e"), ("e", "e", "v"), ("f", "v", "e")])
+@pytest.mark.parametrize("inside", [True, False], ids=["made inside", "of the caller"])
+def test_views_without_elements_are_written_in_a_list(written: tuple[str, ...], inside: bool) -> None:
+    def function(given: Any) -> Any:
+        y = given * 2 if inside else given
+        named = {"y": y, "v": y[1:], "e": y[:0], "f": y[3:]}
+        torch._foreach_mul_([named[name] for name in written], 2.0)
+        return y * 3, y[1:]
+
+    agrees(function, lambda: (torch.arange(3.0, requires_grad=True) * 1,))
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_parts_of_an_unsafe_split_in_inference_mode(written: bool) -> None:
+    def function(x: Any) -> Any:
+        x.add_(1)
+        with torch.inference_mode():
+            first, second = torch.unsafe_split(x, 2)
+            return first, second * 2
+
+    agrees(function, lambda: (torch.arange(4.0) + written,))
+
+
+OF_THEMSELVES = {
+    "a mask": lambda x: (m := x > 1).index_put_((m,), torch.tensor(False)),
+    "a mask by brackets": lambda x: (m := (x > 1).view(2, 2), m.t().__setitem__(m.t(), False))[0],
+    "a mask and its transpose": lambda x: (m := (x > 1).view(2, 2), m.t().__setitem__(m, False))[0],
+    "a mask and several values": lambda x: (m := x > 1).index_put_((m,), x[2:] > 1),
+    "a mask, accumulated": lambda x: (m := x > 1).index_put_((m,), torch.tensor(False), accumulate=True),
+    "scatter": lambda x: x.scatter_(0, torch.tensor([0, 1, 2, 3]), x),
+    "scatter_add of a part": lambda x: x[:3].scatter_add_(0, torch.tensor([0, 1, 2]), x[1:]),
+    "scatter of nothing": lambda x: (y := x[:0]).scatter_(0, torch.tensor([], dtype=torch.long), y),
+    "index_copy": lambda x: x.index_copy_(0, torch.tensor([0, 1, 2, 3]), x),
+    "index_copy of nothing": lambda x: (y := x.view(4, 1)[:, :0]).index_copy_(0, torch.tensor([0, 0, 1, 2]), y),
+    "masked_scatter of nothing": lambda x: (y := x[:0]).masked_scatter_(y > 0, y),
+}
+
+
+@pytest.mark.parametrize("function", [pytest.param(f, id=name) for name, f in OF_THEMSELVES.items()])
+def test_what_is_written_by_what_it_holds(function: Any) -> None:
+    agrees(function, lambda: (torch.arange(4.0),))
