@@ -133,6 +133,8 @@ def trace_backward(traced: Traced, region: Region, request: Request) -> Backward
     except _torch.GuardOnDataDependentSymNode:
         refuse(Event.DATA, "a backward branches on a size that data decide")
     except Exception as error:
+        if "at::autocast" in str(error):  # of empty halves, which eager's kernels do not cast
+            refuse(Event.CAST, str(error))
         if not (request.strides or _torch.tells_of_lost_values(error) or raised_by_user(error)):
             refuse(Event.CHECKPOINT if "use_reentrant" in str(error) else Event.REFUSES, str(error))
         return Backward(*given, tuple(gradients), (), error.with_traceback(None))

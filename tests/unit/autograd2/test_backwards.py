@@ -345,3 +345,11 @@ def test_a_result_whose_backward_needs_itself_beside_one_whose_operand_was_writt
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             torch.autograd.grad(first.sum(), x)
     assert found[0] == found[1]
+
+
+def test_a_backward_of_empty_halves_whose_trace_autocast_stops_is_refused() -> None:
+    """Eager fills a tensor; traced, torch's formula joins parts by ``cat`` instead, which autocast refuses."""
+    x = torch.ones(0, 0, dtype=torch.float16, requires_grad=True)
+    y = aot_function(torch.linalg.matrix_exp)(x)
+    with torch.autocast("cpu"), pytest.raises(UnsupportedError, match="autocast inside a kernel"):
+        torch.autograd.grad(y, x, torch.ones_like(y))
