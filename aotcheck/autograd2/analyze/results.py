@@ -239,7 +239,8 @@ class Results:
             differentiable = requires_grad(root) and not root.is_leaf
             fills = g.dense_order is not None and same(g.end * g.dtype.itemsize, state.nbytes)
             step = None if requires_grad(root) else state_of(root).step
-            moved = state_of(root).born or state.resized
+            written = state.version and g.shape and g.dense_order is not None  # as what a scatter of a part gave
+            moved = state_of(root).born or state.resized or written
             moved = moved or (step is not None and (state_of(step.source).born or step.op in UNSAFE_SPLITS))
             lies_apart = not same(g.offset, 0) or (moved and not fills) or g.conj or g.neg
             if lies_apart and differentiable and root is t and g.dense_order is not None:

@@ -28,6 +28,7 @@ aten = torch.ops.aten
 _PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format}
 _AS_STRIDED, _DETACH, _VIEW_DTYPE = aten.as_strided.default, aten.detach.default, aten.view.dtype
 _SCATTERS = {aten.select_scatter.default: aten.select.int, aten.diagonal_scatter.default: aten.diagonal.default}
+_OF_STORAGES = {*_SCATTERS, aten.slice_scatter.default, aten.as_strided_scatter.default}  # copies of all of a storage
 _ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
 """Views whose kernels do not look whether the storage has the memory; those of all others do."""
 
@@ -135,6 +136,9 @@ class Recorder:
         if func in SUMMED and out.dim() == 0 and 0 not in args[0].shape:
             shape = torch.broadcast_shapes(*[a.shape for a in args if isinstance(a, Tensor)])
             out = _lying(_lying(None, out.dtype, shape, row_major(shape, out.dtype).stride), out.dtype, (), ())
+        if func in _OF_STORAGES and not geometry_of(args[0]).may_overlap_itself:
+            whole = (_torch.storage_of(args[0]).nbytes() // out.itemsize,)
+            out = _lying(_lying(None, out.dtype, whole, (1,)), out.dtype, out.shape, out.stride(), out.storage_offset())
         if info.may_alias and (source := self._aliased(out, args)) is not None:
             return self.views(func, source, args, kwargs, out)
         if func is torch.ops.inductor.resize_storage_bytes_.default:

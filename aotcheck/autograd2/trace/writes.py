@@ -305,9 +305,6 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     takes_storage = any(isinstance(a, torch.UntypedStorage) for a in args[1:2])
     if takes_storage and len(args) < 5 and not target.is_contiguous():
         refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows")
-    states = [tracer.table.storage_state(a) for a in args[1:2] if name == "set_" and isinstance(a, Tensor)]
-    if any("_scatter" in str(r.value and r.value.op) for s in states if not s.version for r in s.roots):
-        refuse(Event.STORAGE, f"{func} to what a scatter gave, whose storage is as large as its operand's")
     sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
     sources = [(s, s.nbytes()) for s in sources if isinstance(s, torch.UntypedStorage)]
     before_bytes, offset = _torch.storage_of(target).nbytes(), geometry_of(target).offset

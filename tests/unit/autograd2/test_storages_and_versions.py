@@ -1142,3 +1142,28 @@ def test_spectral_norm_of_the_old_kind(dynamic):
 def test_results_of_operands_that_are_broadcast_lie_as_in_eager(op, shapes):
     given = [torch.ones(shape).t() if len(shape) == 2 else torch.ones(shape) for shape in shapes]
     assert aot_function(op)(*given).stride() == op(*given).stride()
+
+
+_SCATTERS = [
+    lambda x: torch.slice_scatter(x, torch.ones(1), 0, 1),
+    lambda x: torch.select_scatter(x, torch.ones(()), 0, 1),
+    lambda x: torch.as_strided_scatter(x, torch.ones(1), (1,), (1,)),
+]
+
+
+@pytest.mark.parametrize("scatter", _SCATTERS)
+def test_a_scatter_copies_all_of_the_storage_of_its_operand(scatter: Any) -> None:
+    """A write to the copy is another op's result, which has no memory beside its elements."""
+
+    def written(x: Any) -> Any:
+        return scatter(x).sign_()
+
+    def moved(x: Any) -> Any:
+        return torch.zeros(2).set_(scatter(x))
+
+    for function in (scatter, written, moved):
+        agrees(function, lambda: (torch.arange(2.0),))
+    agrees(scatter, lambda: (torch.arange(3.0)[:2],))
+    for function in (written, moved):
+        with pytest.raises(UnsupportedError, match="memory beside"):
+            aot_function(function)(torch.arange(3.0)[:2])
