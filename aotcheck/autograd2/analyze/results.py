@@ -283,7 +283,8 @@ class Results:
                 break
             if not self._lies(t, step.place) or not self._lies(source, step.source_place):
                 break
-            if step.op in UNSAFE and _torch.version_of(t) > 0:
+            own = _torch.requires_grad(t) and not _torch.requires_grad(source)  # which is a lazy operand, resolved
+            if step.op in UNSAFE and (own or _torch.version_of(t) > 0):
                 break  # autograd takes it for no view, and what was written since belongs to its own history
             counts = source.is_inference() and not step.how.inference  # versions: it may be written
             if step.op in _DETACHES and ((stop_at_detach and not counts) or (t.requires_grad and not t.is_leaf)):

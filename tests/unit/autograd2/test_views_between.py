@@ -389,3 +389,19 @@ OF_THEMSELVES = {
 @pytest.mark.parametrize("function", [pytest.param(f, id=name) for name, f in OF_THEMSELVES.items()])
 def test_what_is_written_by_what_it_holds(function: Any) -> None:
     agrees(function, lambda: (torch.arange(4.0),))
+
+
+@pytest.mark.parametrize("bits", [Tensor.conj, torch._neg_view])
+def test_an_unsafe_split_of_lazy_bits_is_no_view(bits: Callable[[Tensor], Tensor]) -> None:
+    """Eager splits a copy without these bits, of which autograd knows nothing."""
+
+    def part(x: Tensor) -> Tensor:
+        return torch.unsafe_split(bits(x), 1)[1]
+
+    def hidden(x: Tensor) -> Tensor:
+        (whole,) = torch.unsafe_split(bits(x), 2)
+        with torch.no_grad():
+            return whole[0:]
+
+    for function in (part, hidden):
+        agrees(function, lambda: (torch.ones(2, dtype=torch.complex64, requires_grad=True),))
