@@ -207,7 +207,8 @@ def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
     assert base is not None
     how, function = _torch.creation_meta(t), maker.view_function(t, base)
     try:
-        with torch.set_grad_enabled(how not in (_torch.CreationMeta.NO_GRAD_MODE, _torch.CreationMeta.INFERENCE_MODE)):
+        hidden = how in (_torch.CreationMeta.NO_GRAD_MODE, _torch.CreationMeta.INFERENCE_MODE)
+        with torch.inference_mode(False), torch.set_grad_enabled(not hidden):
             replica: Replica = function(made[base].replica)
     except RuntimeError as error:
         refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")

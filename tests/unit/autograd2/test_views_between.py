@@ -405,3 +405,14 @@ def test_an_unsafe_split_of_lazy_bits_is_no_view(bits: Callable[[Tensor], Tensor
 
     for function in (part, hidden):
         agrees(function, lambda: (torch.ones(2, dtype=torch.complex64, requires_grad=True),))
+
+
+def test_a_view_argument_that_a_call_in_inference_mode_writes_was_made_outside_of_it() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.mul_(0.5)
+        x.retain_grad()
+        return x
+
+    view = torch.ones(2, requires_grad=True).clone().as_strided((2,), (1,))
+    with torch.inference_mode(), pytest.raises(UnsupportedError, match="retain_grad"):
+        aot_function(function)(view)
