@@ -3,9 +3,10 @@
 import io
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ from aotcheck.program import (
 )
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+StepKey = tuple[int, Phase, int, int]
+"""The call of a step, its kind, its number among those of its kind, and the number of steps after the function."""
 
 
 def identity(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +81,7 @@ class Observation:
     given: tuple[int, ...] = ()
 
     @property
-    def step(self) -> tuple[int, Phase, int, int]:
+    def step(self) -> StepKey:
         """Which step this is, whichever others were made."""
         return self.call, self.phase, self.nth, self.steps
 
@@ -119,7 +122,11 @@ class Attempt:
 
 
 def observe(
-    program: Program, compile_function: Compile, device: torch.device, alike: Sequence[Observation] = ()
+    program: Program,
+    compile_function: Compile,
+    device: torch.device,
+    alike: Sequence[Observation] = (),
+    raises: Mapping[StepKey, Raised] = MappingProxyType({}),
 ) -> Iterator[Observation]:
     """Run ``program`` on a compiled path; yields one observation for each call and each step around it.
 
@@ -132,9 +139,10 @@ def observe(
         device: where to run.
         alike: eager's observations, for a path that does not promise aliasing: backwards begin at the outputs at which
             eager's began, even if other outputs are one object here.
+        raises: steps that count as if they raised this once they are made, as another run of the program does.
     """
     run = Run(program, compile_function, device)
-    run.alike = alike
+    run.alike, run.raises = alike, raises
     yield from run.observations()
 
 
@@ -150,6 +158,7 @@ class Run:
         self.made: Counter[Phase] = Counter()
         self.steps = 0
         self.alike: Sequence[Observation] = ()
+        self.raises: Mapping[StepKey, Raised] = {}
         self.prints = prints(program)
 
     def build(self, index: int, previous: BuiltCall | None) -> BuiltCall:
@@ -226,6 +235,7 @@ class Run:
         step, phase = Attempt(self.prints), _PHASES[phase_of(made)]
         partly = any(one.partly for one in self.scenes if one.inputs is scene.inputs)
         step.run(lambda: perform(made, scene, self.hooks, self.device))
+        step.error = step.error or self.raises.get((len(self.scenes) - 1, phase, self.made[phase] + 1, self.steps))
         seen = replace(self.look(step, phase, scene), partly=partly)
         if step.error is not None and isinstance(made, Backward):
             # How far it came before it raised is an order that nobody promises; so is what it has freed by then.

@@ -1,14 +1,14 @@
 """Eager's run of a program, with everything that is needed to judge a backend's run by it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 import torch
 
 from aotcheck.backends import Backend
 from aotcheck.oracle.compare import STRICT, Pair, compare, finds_a_write
-from aotcheck.oracle.execute import Observation, identity, observe
-from aotcheck.oracle.kinds import OracleKind, Phase, Severity
+from aotcheck.oracle.execute import Observation, StepKey, identity, observe
+from aotcheck.oracle.kinds import OracleKind, Severity
 from aotcheck.oracle.undefined import (
     LARGE,
     MONOTONE,
@@ -29,7 +29,7 @@ from aotcheck.program.running.interpret import dtype_of
 
 _SMALL = 8  # memory that is back may hold any number of the inputs; those of large ones are too many to try
 
-ByStep = dict[tuple[int, Phase, int, int], Observation]
+ByStep = dict[StepKey, Observation]
 
 
 class Reference:
@@ -55,9 +55,10 @@ class Reference:
         wide = None if self.exact else widened(program)
         self._wide = _by_step(eagerly(wide, device, calls)) if wide is not None else {}
 
-    def keep(self) -> bool:
-        """Run eager with copies of what autograd saves.
+    def keep(self, raised: Set[StepKey]) -> bool:
+        """Run eager with copies of what autograd saves. Steps that ``raised`` in both runs do as if they raised here.
 
+        What a backward that raised has accumulated is dropped, so it must be there too.
         False if eager never found that a saved tensor was written, or finds it too where each call is made once and
         nothing is written between its steps.
         """
@@ -65,7 +66,9 @@ class Reference:
         if not _raises(self.eager) or _raises(eagerly(by_itself, self.device, self.calls)):
             return False
         with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
-            self._copies = eagerly(self.program, self.device, self.calls)
+            both = {o.step: o.raised for o in self.eager if o.raised is not None and o.step in raised}
+            steps = observe(self.program, identity, self.device, raises=both)
+            self._copies = [*upto(steps, self.calls)]
         self._kept = _by_step(self._copies)
         return True
 

@@ -10,7 +10,7 @@ import torch
 
 from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.compare import compare
-from aotcheck.oracle.execute import Observation, observe
+from aotcheck.oracle.execute import Observation, StepKey, observe
 from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.needs import fails_assertions, needs
 from aotcheck.oracle.plan import as_promised, calls_with_the_first_key
@@ -89,6 +89,7 @@ class _Check:
         self.calls = len(program.calls)
         self.soft: dict[OracleKind, Difference] = {}
         self.eager_refuses = False
+        self.raised: set[StepKey] = set()
 
     def verdict(self) -> Verdict:
         before_state = global_state()
@@ -109,7 +110,7 @@ class _Check:
         hard, refused, poison = self._judge(reference, before_state)
         if hard and not poison and not reference.fills and reference.fill():
             hard, refused, poison = self._judge(reference, before_state)
-        if not poison and any(d.oracle is OracleKind.EXCEPTION for d in hard) and reference.keep():
+        if not poison and any(d.oracle is OracleKind.EXCEPTION for d in hard) and reference.keep(self.raised):
             hard, refused, poison = self._judge(reference, before_state)
         if not poison and reference.fills and any(d.oracle is OracleKind.VALUES for d in hard):
             reference.look_closer()
@@ -141,6 +142,8 @@ class _Check:
         reference.expected = reference.eager
         for index, compiled in enumerate(upto(steps, self.calls)):
             expected = reference.expected[index]
+            if compiled.raised is not None:
+                self.raised.add(compiled.step)
             self.eager_refuses |= expected.phase is Phase.FORWARD and expected.raised is not None
             if reason := _refusal(expected, compiled, self.backend):
                 return (), reason

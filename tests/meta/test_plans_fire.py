@@ -39,6 +39,7 @@ from tests.meta.planted_plans import (
     FailsLater,
     Later,
     Needless,
+    Square,
     Wrong,
     differentiates_ahead,
     gives_all,
@@ -394,6 +395,31 @@ def test_a_wrong_gradient_after_such_a_write_differs_after_a_backward_for_a_part
     written = with_steps(SQUARE, part, Probe(Site.INPUT, 0, 3), ALL)
     assert check(written, Backend("planted", keeps_memory), CPU).outcome is Outcome.DIFFERS
     assert check(written, Backend("planted", keeps_a_copy), CPU).outcome is Outcome.AGREES
+
+
+def raises_once(get: Callable[[Any], torch.Tensor]) -> Callable[[Any], Any]:
+    """At the second backward, as autograd does where a saved tensor was written; the third reads what ``get`` gives."""
+
+    def again(ctx: Any) -> torch.Tensor:
+        ctx.times += 1
+        if ctx.times == 2:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace op"
+            )
+        return get(ctx)
+
+    def keep(ctx: Any, x: torch.Tensor) -> None:
+        ctx.x, ctx.copy, ctx.times = x.data, x.detach().clone(), 0
+
+    return lambda fn: lambda x: Square.apply(x, keep, again)
+
+
+def test_what_a_backward_that_both_refuse_has_accumulated_is_not_compared_with_after_such_a_write() -> None:
+    written = with_steps(SQUARE, KEPT, Probe(Site.INPUT, 0, 3), KEPT, KEPT)
+    verdict = check(written, Backend("planted", raises_once(lambda ctx: ctx.copy)), CPU)
+    assert verdict.outcome is Outcome.AGREES, [d.text for d in verdict.hard]
+    assert [str(d.oracle.value) for d in verdict.soft] == ["exception"]
+    assert check(written, Backend("planted", raises_once(lambda ctx: ctx.x)), CPU).outcome is Outcome.DIFFERS
 
 
 def test_what_follows_such_a_write_is_compared_too() -> None:
