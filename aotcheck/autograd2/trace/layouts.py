@@ -39,7 +39,8 @@ _LAYERS = ("convolution", "convolution_backward", "slow_conv_transpose2d", "nati
 _NORMAL = ("Tensor_float", "float_Tensor", "Tensor_Tensor")
 _POINTWISE = ("softplus_backward", "log_sigmoid_forward", "_log_softmax_backward_data", "binary_cross_entropy_backward")
 _BROADCAST = ("heaviside", "logaddexp", "logaddexp2", "logical_and", "logical_or", "logical_xor", "logit_backward")
-_IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", "_fft_c2c", "_fft_c2r", "max_unpool2d", "max_unpool3d")}
+_FFTS = ("_fft_c2c", "_fft_c2r", "_fft_r2c")
+_IN_ROWS = {getattr(aten, x).default for x in ("linalg_eig", *_FFTS, "max_unpool2d", "max_unpool3d")}
 """Ops that are asked though their operands lie in rows."""
 UNSURE = SIZED | _IN_ROWS | {getattr(aten, name).default for name in (*_PADS, *_SHUFFLES, *_LAYERS, *_POINTWISE)}
 UNSURE |= {aten.xlogy.Tensor, aten.special_xlog1py.default, *(getattr(aten, name).default for name in _BROADCAST)}

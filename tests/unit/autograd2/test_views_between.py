@@ -416,3 +416,11 @@ def test_a_view_argument_that_a_call_in_inference_mode_writes_was_made_outside_o
     view = torch.ones(2, requires_grad=True).clone().as_strided((2,), (1,))
     with torch.inference_mode(), pytest.raises(UnsupportedError, match="retain_grad"):
         aot_function(function)(view)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 2), (1, 1, 2), (1, 2, 1)])
+@pytest.mark.parametrize("dims", [(0,), (0, 1), (0, 1, 2)])
+def test_strides_of_dimensions_of_one_element_of_what_a_real_fft_gives(shape: Any, dims: Any) -> None:
+    """They say in which order a later op lays out its result."""
+    agrees(lambda x: torch.fft.rfftn(x, dim=dims), lambda: (torch.ones(shape),))
+    agrees(lambda x: torch.fft.rfftn(x, dim=dims), lambda: (torch.ones(4, 2, 2).as_strided(shape, (1, 2, 2)),))
