@@ -314,6 +314,8 @@ class Recorder:
         node = self.graph.call(func, (args[1], args[0]) if sparse == [True, False] else args, kwargs)  # dense one first
         if sparse and all(sparse):
             self.sparse.add(node)
+        if func is aten.index_put.default and not self.in_backward and symbols_in(args[0].geometry or ()):
+            self.graph.effects.append(node)  # it raises for values of a wrong shape, which its meta kernel does not ask
         node.sequence = _torch.sequence_number()
         ran = _torch.running_sequence_number()
         self.backward_inside |= ran is not None and not self.in_backward

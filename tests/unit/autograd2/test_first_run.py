@@ -46,3 +46,16 @@ def test_a_scatter_that_no_result_needs_raises_for_the_sizes_of_a_later_call():
         assert torch.equal(compiled(torch.ones(3, width), torch.ones(width)), torch.full((3, width), 2.0))
     with pytest.raises(RuntimeError, match="expected src to have a size equal to the slice of self"):
         compiled(torch.ones(3, 3), torch.ones(2))
+
+
+def test_a_write_at_indices_that_no_result_needs_raises_for_the_sizes_of_a_later_call():
+    def f(x):
+        values = torch.ones(2, 2)
+        x.clone().index_put_((torch.tensor([3, 0]),), values)
+        return values
+
+    compiled = aot_function(f, dynamic=True)
+    for height in (4, 5):
+        assert torch.equal(compiled(torch.zeros(height, 2)), torch.ones(2, 2))
+    with pytest.raises(RuntimeError, match="cannot be broadcast to indexing result"):
+        compiled(torch.zeros(4, 3))
