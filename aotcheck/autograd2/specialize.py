@@ -134,7 +134,7 @@ def _finish(traced: Traced, compilers: Compilers) -> Specialization:
                 refuse(Event.LEAF, "the gradient of a leaf made inside is returned, and grows with the next backward")
             late = joint.saved_late(traced, analysis) if groups and compilers.partition is None else ()
             backwards = [backward for region in groups for backward in joint.trace_all(traced, region)]
-            joint.check_counters(traced, analysis, groups)
+            joint.check_counters(traced, analysis, groups, saves_memory=compilers.partition is None)
             part = _partition(traced, analysis, recorded, backwards, compilers, late)
             takes, symbols = part.forward.inputs, traced.tracer.symbols
             known = [x for x in takes if isinstance(x, str)]
@@ -221,7 +221,8 @@ def _modes(traced: Traced, part: Partition, differentiable: bool) -> Modes:
     cast = tuple(k for k, i in enumerate(traced.inputs) if i.node in copied and i.input.meta[2:4] == (True, True))
     passed = [k for k, i in enumerate(traced.inputs) if i.input.meta.requires_grad and not _torch.has_hooks(i.real)]
     through = tuple(passed) if traced.tracer.backward_inside else ()
-    return Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast, through)
+    uncounted = tuple(k for k, i in enumerate(traced.inputs) if i.state.uncounted)
+    return Modes(*traced.modes, gives_more, traced.tracer.draws.drawn_from(), cast, through, uncounted)
 
 
 def _kept_writes(traced: Traced, analysis: Analysis, part: Partition) -> dict[int, int]:

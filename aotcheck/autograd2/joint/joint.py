@@ -211,7 +211,7 @@ def saved_late(traced: Traced, analysis: Analysis) -> tuple[SavedLate, ...]:
     return tuple(found)
 
 
-def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region]) -> None:
+def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region], saves_memory: bool) -> None:
     """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
     results = {r.node for r in analysis.results}
     recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
@@ -236,7 +236,22 @@ def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region])
             known = (*stand, *analysis.tensors, *itertools.chain(*held))
             lying = [t for t in known if type(t) is Replica and traced.tracer.table.storage_state(t) is state]
             if not all(held) or any(_torch.sharing_versions(lying)):
-                refuse(Event.COUNTERS)
+                unseen = not all(held) or any(_torch.is_custom(n) for region in groups for n in region.nodes)
+                saved = [t for t in itertools.chain(*held) if any(t is x for x in lying)]
+                if unseen or not (saves_memory and _is_only_read(traced, analysis, state, saved)):
+                    refuse(Event.COUNTERS)
+                state.uncounted = True
+
+
+def _is_only_read(traced: Traced, analysis: Analysis, state: StorageState, saved: Sequence[Tensor]) -> bool:
+    """Whether a call leaves memory of inputs as it is, and eager saved tensors there whose counters nobody else has."""
+    at, moved = traced.tracer.table.storage_state, {m.input for m in analysis.signature.effects.moved}
+    on = [k for k, i in enumerate(traced.inputs) if state in (i.state, at(i.replica))]
+    seen = [*(traced.inputs[k].replica for k in on), *(t for t in analysis.tensors if at(t) is state)]
+    copied = any(v.value is not None and v.value.memory is None for v in state.views.values())
+    if copied or state.version or state.touched or state.resized or state.flat or not moved.isdisjoint(on):
+        return False
+    return state.is_input and all(k >= len(seen) for k in _torch.sharing_versions([*seen, *saved])[len(seen) :])
 
 
 def _replaced(view: View) -> Node:

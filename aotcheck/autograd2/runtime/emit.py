@@ -113,7 +113,8 @@ def emit(
     s.add(f"sizes = {{{', '.join(f'{name!r}: {name}' for name in (*symbolic.reads, *symbolic.derived))}}}")
     grad, inside = modes.grad, modes.inference and not attachments
     detached = ".detach()" if grad and (modes.records_grad or effects.moved) else ""  # saved views of what moves
-    given = [*(f"a{i}{detached}" if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs), *symbolic.taken]
+    lent = [f"a{k}{'.data' if k in modes.uncounted else detached}" for k in range(count)]
+    given = [*(lent[i] if isinstance(i, int) else f"f{i[0]}" for i in graph_inputs), *symbolic.taken]
     flats = dict(i for i in graph_inputs if isinstance(i, tuple))
     results = [f"r{k}" for k in range(len(signature.results))]
     if drawn := [s.bind("generator", g) for g in modes.draws]:

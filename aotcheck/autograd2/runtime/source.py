@@ -144,6 +144,7 @@ class Modes:
         draws: the generators from which the graph draws.
         cast: inputs that are leaves and that the graph casts, where autocast is on.
         passed: inputs whose hooks eager would call, if they had any, in a backward inside.
+        uncounted: inputs that the graph is given without their version counters, which do not tell of what eager saved.
     """
 
     grad: bool
@@ -153,6 +154,7 @@ class Modes:
     draws: tuple[torch.Generator, ...] = ()
     cast: tuple[int, ...] = ()
     passed: tuple[int, ...] = ()
+    uncounted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

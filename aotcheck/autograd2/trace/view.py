@@ -107,6 +107,7 @@ class StorageState:
         lost: the flat view before the storage last shrank.
         touched: whether an empty part of it was written, which autograd records.
         own_counter: whether autograd may have saved a tensor on it that counts versions apart from others.
+        uncounted: whether eager saved tensors on it, an input's, with counters that nobody else has.
         needed: whether a backward reads it.
         in_lists: whether autograd recorded a write to a list of which several tensors lie on it.
         sequence: the number of the node of autograd after the last write.
@@ -128,6 +129,7 @@ class StorageState:
     resized: bool = field(default=False, init=False)
     touched: bool = field(default=False, init=False)
     own_counter: bool = field(default=False, init=False)
+    uncounted: bool = field(default=False, init=False)
     needed: bool = field(default=False, init=False)
     in_lists: bool = field(default=False, init=False)
     sequence: int = field(default=0, init=False)

@@ -41,10 +41,64 @@ def test_hooks_on_a_view_of_which_a_view_is_returned(function: Callable[..., Any
     assert calls[0] == calls[1]
 
 
-def test_a_later_write_to_an_argument_of_kron_is_refused() -> None:
+def _kron_and_itself(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    return torch.kron(x, y), x
+
+
+def _kron_with_itself(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    return torch.kron(x, x), torch.kron(y, x).sin()
+
+
+def _kron_with_data(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    return torch.kron(x, y.data), x.data * y.t()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("leaf", [True, False])
+@pytest.mark.parametrize("write", [None, lambda x: x.mul_(2), lambda x: x.data.mul_(2), lambda x: x[0].zero_()])
+@pytest.mark.parametrize("function", [_kron_and_itself, _kron_with_itself, _kron_with_data])
+def test_a_later_write_to_an_argument_of_kron_is_read_and_not_noticed(
+    function: Callable[..., Any], write: Callable[..., Any] | None, leaf: bool, dynamic: bool
+) -> None:
     """Its kernel saves views that count versions apart, so eager reads what was written since."""
+    found = []
+    for f in (function, aot_function(function, dynamic=dynamic)):
+        leaves = torch.arange(1.0, 7.0).view(2, 3).requires_grad_(), torch.full((3, 2), 0.5).requires_grad_()
+        x, y = leaves if leaf else (t.clone() for t in leaves)
+        results = f(x, y)
+        if write is not None:
+            with torch.no_grad():
+                write(x)
+        found.append(torch.autograd.grad([r.sum() for r in results], leaves, allow_unused=True))
+    for g, expected in zip(*reversed(found), strict=True):
+        assert g is expected or torch.equal(g, expected)
+
+
+def _kron_beside(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.kron(x, x), x.sin()  # which saves ``x`` itself
+
+
+def _kron_before_a_write(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.kron(x, x), x.data.mul_(2)
+
+
+def _view_that_is_saved(x: Tensor) -> tuple[Tensor, ...]:
+    view = torch.ops.aten._unsafe_view(x, (6,))
+    return view * view, view
+
+
+@pytest.mark.parametrize("function", [_kron_beside, _kron_before_a_write, _view_that_is_saved])
+def test_arguments_of_which_some_writes_are_noticed_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(UnsupportedError, match="several version counters"):
-        aot_function(lambda x: (torch.kron(x, x), x))(torch.tensor(3.0, requires_grad=True))
+        aot_function(function)(torch.ones((2, 3), requires_grad=True))
+
+
+def test_where_values_are_saved_in_place_of_memory_kron_is_refused() -> None:
+    from functorch.compile import min_cut_rematerialization_partition
+
+    compiled = aot_function(torch.kron, partition_fn=min_cut_rematerialization_partition)
+    with pytest.raises(UnsupportedError, match="several version counters"):
+        compiled(torch.ones(2, requires_grad=True), torch.ones(2))
 
 
 def test_the_caller_sees_writes_by_another_argument_where_sizes_are_symbols() -> None:
