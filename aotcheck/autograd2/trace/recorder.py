@@ -262,12 +262,16 @@ class Recorder:
                 checked = info.may_alias and not info.written and func.namespace == "aten" and func is not _AS_STRIDED
                 return view_as_eager(func, args, kwargs, out) if checked else out
         except RuntimeError as error:
-            if not isinstance(error, NotImplementedError) and "There was no fake impl" not in str(error):
-                raise  # the op refuses its operands; of the others, torch's or a user's op has no fake kernel
+            lacks = isinstance(error, NotImplementedError) or "There was no fake impl" in str(error)
+            told = type(error) is RuntimeError and not (info_of(func).may_alias or info_of(func).random)
+            if not lacks and (not told or self._with_symbols(args, kwargs)):
+                raise
             self.inside = False
-            if (made := without_meta_kernel(func, args, kwargs)) is None:
-                refuse(Event.NO_FAKE, f"{func}: {error}")
-            return made
+            if (made := without_meta_kernel(func, args, kwargs)) is not None:
+                return made
+            if not lacks:
+                raise  # the op refuses its operands; of the others, torch's or a user's op has no fake kernel
+            refuse(Event.NO_FAKE, f"{func}: {error}")
         finally:
             self.inside = False
 

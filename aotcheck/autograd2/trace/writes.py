@@ -181,8 +181,6 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     if info_of(info.functional).takes_device and not info.takes_device:  # it makes tensors
         rest = {**rest, "dtype": targets[0].dtype, "device": state_of(targets[0]).device}
         here = {**rest, "device": _torch.META}
-    for t in targets:
-        _check_overlap(func, info, t, args, kwargs)
     values = tracer.values(args)
     reference = tracer.run(info.functional, args, here)
     single = isinstance(reference, Tensor)
@@ -196,6 +194,7 @@ def to_out(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
             refuse(Event.STORAGE, f"{func} gives the tensor for its result another shape")
         if t.shape != r.shape:
             move(tracer, aten.resize_.default, info, (t, [*r.shape]), {})
+        _check_overlap(func, info, t, args, kwargs)
     device = state_of(targets[0]).device
     node = tracer.draw_or_call(info.functional, values, rest, device)
     node.device = device

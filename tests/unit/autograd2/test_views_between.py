@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotcheck.autograd2 import UnsupportedError, aot_function
+from aotcheck.autograd2 import UnsupportedError, aot_function, counters
 from tests.unit.autograd2.agrees import agrees
 
 
@@ -478,3 +478,38 @@ def test_strides_of_dimensions_of_one_element_of_what_a_real_fft_gives(shape: An
     """They say in which order a later op lays out its result."""
     agrees(lambda x: torch.fft.rfftn(x, dim=dims), lambda: (torch.ones(shape),))
     agrees(lambda x: torch.fft.rfftn(x, dim=dims), lambda: (torch.ones(4, 2, 2).as_strided(shape, (1, 2, 2)),))
+
+
+@pytest.mark.parametrize("value", [complex(2, 0), complex(0, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_only_a_meta_kernel_refuses_is_asked_of_eager(value: complex, dtype: torch.dtype, in_place: bool) -> None:
+    """As that of ``masked_fill``, which takes no complex number that is a real one."""
+
+    def function(x: Tensor, mask: Tensor) -> Tensor:
+        return x.masked_fill_(mask, value) if in_place else torch.masked_fill(x, mask, value)
+
+    def run(f: Callable[..., Any]) -> Any:
+        try:
+            return f(torch.zeros(3, dtype=dtype), torch.tensor([True, False, True])).tolist()
+        except RuntimeError as error:
+            return str(error)
+
+    before = counters().refused
+    assert run(aot_function(function)) == run(function)
+    assert counters().refused == before
+
+
+def test_a_tensor_given_for_a_result_may_overlap_itself_if_it_gets_another_shape() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cumsum(x, 0, out=y.detach())
+
+    found = []
+    before = counters().refused
+    for f in (function, aot_function(function)):
+        memory = torch.zeros(2)
+        found.append(f(torch.ones(3, 2), memory.expand(4, 2)))
+        found.append(memory)
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[3])
+    assert counters().refused == before
