@@ -16,13 +16,15 @@ from torch import Tensor
 from aotcheck._torch2.dispatch import hide_from_dynamo, meta_kernels
 
 __all__ = [
-    "AccumulateGrad", "freed_error", "hooks_of", "is_custom", "keeps_graph", "kept_by", "set_grad", "set_hooks",
-    "skipped", "takes", "tells_of_lost_values", "unpack", "wants", "wants_all",
+    "AccumulateGrad", "call_hooks", "freed_error", "hooks_of", "is_custom", "keeps_graph", "kept_by", "set_grad",
+    "set_hooks", "skipped", "takes", "tells_of_lost_values", "unpack", "wants", "wants_all",
 ]  # fmt: skip
 
 _C = torch._C
 _GRADIENT = torch.empty(0)
 hooks_of: Callable[[Tensor], Any] = operator.attrgetter("_backward_hooks")  # what register_hook added to, or None
+set_hooks: Callable[[Tensor, dict[int, Any]], None] = vars(_C.TensorBase)["_backward_hooks"].__set__
+"""Lets a dict be what ``register_hook`` adds to; no node calls it yet."""
 set_grad: Callable[[bool], None] = vars(_C)["_set_grad_enabled"]
 """``torch.set_grad_enabled``, which makes an object each time."""
 
@@ -68,10 +70,9 @@ def takes(node: Any) -> int:
     return len(node._input_metadata)
 
 
-def set_hooks(result: Any, hooks: dict[int, Any]) -> None:
-    """Let ``hooks`` be what ``register_hook`` adds to, and what the node calls that gave ``result``."""
-    result._backward_hooks = hooks
-    result.grad_fn._register_hook_dict(result)
+def call_hooks(node: Any, result: Tensor) -> None:
+    """Let the node that gave ``result`` call what ``register_hook`` adds."""
+    node._register_hook_dict(result)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -213,9 +214,14 @@ def _called(hook: Callable[[Tensor], Any], gradient: Tensor | None) -> Any:
 
 
 class _Hooks(collections.OrderedDict[int, Any]):
-    """Hooks of a tensor that eager's backward may not come to."""
+    """Hooks of a tensor that eager's backward may not come to. The node of a result calls them once there is one."""
+
+    result: Callable[[], Tensor | None] | None = None
 
     def __setitem__(self, number: int, hook: Callable[[Tensor], Any]) -> None:
+        if self.result is not None and (result := self.result()) is not None and result.grad_fn is not None:
+            _torch.call_hooks(result.grad_fn, result)
+        self.result = None
         known = getattr(hook, "func", None) is _called
         super().__setitem__(number, hook if known else functools.partial(_called, hook))
 
@@ -324,5 +330,6 @@ def attach(
         results, left = (tuple([kept.get(t, t) for t in ts]) for ts in (results, left))
     found = _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)
     for k in runner.own_nodes:
-        _torch.set_hooks(found[k], _Hooks())
+        _torch.set_hooks(result := found[k], hooks := _Hooks())
+        hooks.result = weakref.ref(result)
     return found
