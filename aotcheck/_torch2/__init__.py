@@ -209,8 +209,6 @@ sequence_number: Callable[[], int] = vars(_C._autograd)["_get_sequence_nr"]
 _running_node: Callable[[], Any] = vars(_C)["_current_autograd_node"]
 _version: Any = vars(_C.TensorBase)["_version"]
 _set_version: Any = _C._autograd._unsafe_set_version_counter
-bound_apply: Callable[[Any], Callable[..., Any]] = functools.partial(vars(_C._FunctionBase)["apply"].__get__, None)
-"""``apply`` of a ``torch.autograd.Function``, without the Python layer for transforms of torch.func."""
 base_of: Callable[[Tensor], Tensor | None] = vars(_C.TensorBase)["_base"].__get__
 """The tensor of which autograd takes another for a view."""
 view_function: Callable[[Tensor], Callable[[Tensor], Tensor]] = operator.attrgetter("_view_func_unsafe")

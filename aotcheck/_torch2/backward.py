@@ -16,15 +16,13 @@ from torch import Tensor
 from aotcheck._torch2.dispatch import hide_from_dynamo, meta_kernels
 
 __all__ = [
-    "AccumulateGrad", "call_hooks", "freed_error", "hooks_of", "is_custom", "keeps_graph", "kept_by", "set_grad",
-    "set_hooks", "skipped", "takes", "tells_of_lost_values", "unpack", "wants", "wants_all",
+    "AccumulateGrad", "bound_apply", "freed_error", "hooks_of", "is_custom", "keeps_graph", "kept_by", "set_grad",
+    "skipped", "takes", "tells_of_lost_values", "unpack", "wants", "wants_all",
 ]  # fmt: skip
 
 _C = torch._C
 _GRADIENT = torch.empty(0)
 hooks_of: Callable[[Tensor], Any] = operator.attrgetter("_backward_hooks")  # what register_hook added to, or None
-set_hooks: Callable[[Tensor, dict[int, Any]], None] = vars(_C.TensorBase)["_backward_hooks"].__set__
-"""Lets a dict be what ``register_hook`` adds to; no node calls it yet."""
 set_grad: Callable[[bool], None] = vars(_C)["_set_grad_enabled"]
 """``torch.set_grad_enabled``, which makes an object each time."""
 
@@ -70,9 +68,21 @@ def takes(node: Any) -> int:
     return len(node._input_metadata)
 
 
-def call_hooks(node: Any, result: Tensor) -> None:
-    """Let the node that gave ``result`` call what ``register_hook`` adds."""
-    node._register_hook_dict(result)
+def bound_apply(function: Any, hooks: Callable[[Any, int], Any]) -> Any:
+    """``apply`` of a custom Function, which torch's layers of Python for other kinds are left out of, as of backwards.
+
+    ``hooks`` gives what the hooks of a result of a node, by its number, are kept in, or None: asked at the first hook.
+    """
+    kind = function._backward_cls
+    register = kind._register_hook_dict
+
+    def register_hook_dict(node: Any, result: Any) -> None:
+        if (own := hooks(node, result.output_nr)) is not None:
+            result._backward_hooks = own
+        register(node, result)
+
+    kind.apply, kind._register_hook_dict = function.backward, register_hook_dict
+    return vars(_C._FunctionBase)["apply"].__get__(None, function)
 
 
 @contextlib.contextmanager

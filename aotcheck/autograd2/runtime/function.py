@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import functools
 import operator
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -214,14 +213,9 @@ def _called(hook: Callable[[Tensor], Any], gradient: Tensor | None) -> Any:
 
 
 class _Hooks(collections.OrderedDict[int, Any]):
-    """Hooks of a tensor that eager's backward may not come to. The node of a result calls them once there is one."""
-
-    result: Callable[[], Tensor | None] | None = None
+    """Hooks of a tensor that eager's backward may not come to."""
 
     def __setitem__(self, number: int, hook: Callable[[Tensor], Any]) -> None:
-        if self.result is not None and (result := self.result()) is not None and result.grad_fn is not None:
-            _torch.call_hooks(result.grad_fn, result)
-        self.result = None
         known = getattr(hook, "func", None) is _called
         super().__setitem__(number, hook if known else functools.partial(_called, hook))
 
@@ -309,7 +303,7 @@ def _free(ctx: Any, runner: Runner, reached: frozenset[int] | None) -> None:
         left.freed = freed
 
 
-_apply = _torch.bound_apply(_Attached)
+_apply = _torch.bound_apply(_Attached, lambda node, k: _Hooks() if k in node.runner.own_nodes else None)
 
 
 def attach(
@@ -328,8 +322,4 @@ def attach(
     if {*map(_torch.base_of, results)} != {None}:
         kept = {r: r.detach() for r in results if _torch.base_of(r) is not None}
         results, left = (tuple([kept.get(t, t) for t in ts]) for ts in (results, left))
-    found = _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)
-    for k in runner.own_nodes:
-        _torch.set_hooks(result := found[k], hooks := _Hooks())
-        hooks.result = weakref.ref(result)
-    return found
+    return _apply(runner, results, left, sizes, len(dirty), *dirty, *inputs)

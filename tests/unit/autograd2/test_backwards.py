@@ -353,3 +353,39 @@ def test_a_backward_of_empty_halves_whose_trace_autocast_stops_is_refused() -> N
     y = aot_function(torch.linalg.matrix_exp)(x)
     with torch.autocast("cpu"), pytest.raises(UnsupportedError, match="autocast inside a kernel"):
         torch.autograd.grad(y, x, torch.ones_like(y))
+
+
+def _removed(r: Any, hook: Callable[[Tensor], Any]) -> None:
+    r[0].register_hook(hook).remove()
+    r[0].register_hook(hook)
+
+
+def _after_a_write_to_a_view(r: Any, hook: Callable[[Tensor], Any]) -> None:
+    r[0][0].mul_(5)
+    r[0].register_hook(hook)
+
+
+def _before_and_after_a_write(r: Any, hook: Callable[[Tensor], Any]) -> None:
+    r[0].register_hook(hook)
+    r[0].mul_(5)
+    r[0].register_hook(hook)
+
+
+def _of_a_leaf(r: Any, hook: Callable[[Tensor], Any]) -> None:
+    r[0].detach_().requires_grad_().register_hook(hook)
+
+
+@pytest.mark.parametrize("register", [_removed, _after_a_write_to_a_view, _before_and_after_a_write, _of_a_leaf])
+@pytest.mark.parametrize("roots", [(0,), (1,), (0, 1)])
+def test_the_first_hook_of_a_result(register: Callable[..., Any], roots: tuple[int, ...]) -> None:
+    def act(r: Any, x: Tensor, y: Tensor) -> list[Tensor]:
+        seen: list[Tensor] = []
+        register(r, lambda g: seen.append(g))
+        sum(r[k].sum() * (k + 2) for k in roots).backward()
+        return seen
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        h = x * y
+        return h * 2, h * 3
+
+    _same(function, act)
