@@ -31,6 +31,7 @@ aten = torch.ops.aten
 _NEW = {aten.mm, aten.bmm, aten.addmm, aten.add, aten.sub, aten.mul, aten.div, aten.neg, aten.relu, aten.tanh}
 _NEW |= {aten.sigmoid, aten.gelu, aten.silu, aten.exp}
 """Ops that give new tensors."""
+_WITH_NUMBERS = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
 _ARITHMETIC = ("_operator", "math", "torch")
 
 
@@ -106,6 +107,15 @@ class _Code:
             self.lines.append(f"{self.terms[a]} = {text(a)}")
         return self.terms[a]
 
+    def given(self, node: ir.Node) -> tuple[Any, ...]:
+        """The arguments; a number is given as the tensor that the op would make of it, and cast, in each call."""
+        if node.op in _WITH_NUMBERS and type(number := node.args[-1]) in (int, float) and str(node.device) == "cpu":
+            dtypes = {n.geometry and n.geometry.dtype for n in (node, node.args[0])}
+            if dtypes in ({torch.float32}, {torch.float64}) and abs(number) < 2**53:
+                with _torch.without_modes():
+                    return node.args[0], torch.tensor(number, dtype=torch.float64, device="cpu").to(*dtypes)
+        return node.args
+
     def in_place(self, node: ir.Node, dying: Sequence[ir.Node]) -> Any:
         """The op of a node, or its form that writes the first operand, if that is not read any more and lies so."""
         first, *others = node.inputs or [node]
@@ -126,9 +136,10 @@ class _Code:
         else:
             looked = config().debug and isinstance(node.op, _torch.OpOverload) and node.op.namespace != "aten"
             op = self.in_place(node, dying)
-            called = held_to_schema(op) if looked else quick_op(op, node.args, node.kwargs, _example)
+            args = self.given(node)
+            called = held_to_schema(op) if looked else quick_op(op, args, node.kwargs, _example)
             op = self.ops.get(called) or self.ops.setdefault(called, self.bind("op", called))
-            given = [*map(self.argument, node.args), *(f"{k}={self.argument(a)}" for k, a in node.kwargs.items())]
+            given = [*map(self.argument, args), *(f"{k}={self.argument(a)}" for k, a in node.kwargs.items())]
             self.lines.append(f"{name} = {op}({', '.join(given)})")
         self.values[node] = name
         self.lines += [f"del {', '.join(more)}"] if more else []

@@ -180,3 +180,23 @@ def test_a_backward_writes_nothing_that_was_saved(function: Any) -> None:
         gradients = [torch.autograd.grad(r.sum(), x, retain_graph=True)[0] for r in roots * 3]
         found.append([t.tolist() for t in (*gradients, *roots)])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("shape", [(), (5,)])
+def test_numbers_in_a_graph_are_what_the_ops_make_of_them(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    numbers = [0.1, -0.0, 1 / 3, 2**24 + 1, 2**53 + 1, 1e-46, 3.4e38, float("inf"), -3, 7]
+
+    def function(x: Tensor) -> list[Tensor]:
+        made = [op(x, n) for op in (torch.add, torch.sub, torch.mul, torch.div) for n in numbers]
+        return [*made, torch.add(x, 0.7 if dtype.is_floating_point else 7, alpha=3), (x * 1.5).mul(2).sub(3)]
+
+    found = []
+    for f in (function, aot_function(function)):
+        x = (torch.arange(1, 1 + len(torch.empty(shape).view(-1))).view(shape) * 1.7).to(dtype)
+        x.requires_grad_(dtype.is_floating_point)
+        results = f(x)
+        some = [r for r in results if r.requires_grad]
+        gradients = torch.autograd.grad(torch.stack([r.double() for r in some]).sum(), x) if some else ()
+        found.append([(t.dtype, t.tolist()) for t in (*results, *gradients)])
+    assert str(found[0]) == str(found[1])  # nan is nan
