@@ -159,7 +159,9 @@ class Recorder:
         except TypeError:  # something among the arguments has no hash
             found = key = None
         if found is None:
-            out = self.run(func, args, kwargs)
+            pointwise = symbolic and torch.Tag.pointwise in func.tags and not info.may_alias
+            out = self._in_rows(func, info, args, kwargs) if pointwise else None
+            out = self.run(func, args, kwargs) if out is None else out
             out = out if info.may_alias else as_eager(func, args, kwargs, out)
             given = out if (several := type(out) in (list, tuple)) else (out,)
             alias = info.may_alias and not several and out is not args[0] and self._aliased(out, args[:1]) is not None
@@ -174,6 +176,24 @@ class Recorder:
             return _lying(args[0], *lies[0])
         made = [None if x is None else _lying(None, *x) for x in lies]
         return kind(made) if kind else made[0]
+
+    def _in_rows(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
+        """What a pointwise op gives of tensors of one shape in rows: as of numbers, with a guard; None of others."""
+        given = replicas_in(args)
+        lies, shapes = [geometry_of(t) for t in given], {tuple(map(_torch.hint_of, t.shape)) for t in given}
+        shape = shapes.pop() if shapes else ()
+        plain = all(g.is_contiguous and not (g.conj or g.neg) for g in lies)
+        if shapes or not plain or not shape or any(n is None or n < 2 for n in shape):
+            return None
+        with _torch.without_modes():
+            here = {t: torch.empty(shape, dtype=t.dtype, device=_torch.META) for t in given}
+            fixed = [make_replica(here[a], state_of(a).device, self) if type(a) is Replica else a for a in args]
+        out = None if self._with_symbols(fixed, kwargs) else self.measured(func, info, tuple(fixed), kwargs)
+        equal = (g.shape == lies[0].shape or t.shape == given[0].shape for t, g in zip(given, lies, strict=True))
+        if isinstance(out, Tensor) and geometry_of(out) == row_major(shape, out.dtype) and all(equal):
+            like = min(given, key=_torch.has_symbols)
+            return _lying(None, out.dtype, like.shape, like.stride())
+        return None
 
     def _aliased(self, out: Any, args: tuple[Any, ...]) -> Tensor | None:
         """The argument on whose memory the first result lies."""

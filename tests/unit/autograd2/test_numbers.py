@@ -396,3 +396,42 @@ def test_the_fast_op_of_encoder_layers_casts_inside_of_its_kernel():
     compiled = aot_function(LAYER)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), pytest.raises(UnsupportedError, match="autocast"):
         compiled(torch.randn(2, 3, 8))
+
+
+def test_pointwise_ops_of_one_shape_in_rows_are_measured_without_symbols(monkeypatch):
+    def function(x, y, k):
+        return (x * y + 2).tanh(), torch.where(x > y, x, k * 2.5) - 1, x.transpose(0, 1) * y.transpose(0, 1)
+
+    plain, by_rules = Recorder.run, set()
+
+    def run(self, op, args, kwargs):
+        by_rules.update([op] if self._with_symbols(args, kwargs) and torch.Tag.pointwise in op.tags else [])
+        return plain(self, op, args, kwargs)
+
+    monkeypatch.setattr(Recorder, "run", run)
+    monkeypatch.setattr(recorder, "_known", {})
+    compiled, before = aot_function(function, dynamic=True), counters()
+    for shape in ((3, 4), (5, 2), (2, 2), (7, 4)):
+        given = torch.randn(shape, requires_grad=True), torch.randn(shape), torch.arange(math.prod(shape)).view(shape)
+        for e, f in zip(function(*given), compiled(*given), strict=True):
+            torch.testing.assert_close(f, e, rtol=0, atol=0, check_stride=True)
+    assert (counters().compiled - before.compiled, counters().static) == (1, before.static)
+    assert by_rules == {torch.ops.aten.mul.Tensor, torch.ops.aten.where.self}  # transposed; beside zero
+    one = torch.randn(1, 4), torch.randn(3, 4), torch.arange(12).view(3, 4)
+    for e, f in zip(function(*one), compiled(*one), strict=True):
+        torch.testing.assert_close(f, e, rtol=0, atol=0, check_stride=True)
+    assert counters().compiled - before.compiled == 2
+
+
+def test_equal_sizes_of_pointwise_operands_are_guarded():
+    def function(x, y):
+        return x[1:] * y[:-1] + x[1:].abs()
+
+    compiled, before = aot_function(function, dynamic=True), counters().compiled
+    for n, m, compilations in ((5, 5, 1), (7, 7, 1), (2, 2, 2), (4, 2, 3), (2, 4, 4), (6, 2, 4)):
+        given = torch.randn(n, requires_grad=True), torch.randn(m)
+        e, f = function(*given), compiled(*given)
+        torch.testing.assert_close(f, e, rtol=0, atol=0, check_stride=True)
+        grads = [torch.autograd.grad(r.sum(), given[0])[0] for r in (e, f)]
+        torch.testing.assert_close(*grads, rtol=0, atol=0)
+        assert counters().compiled - before == compilations, (n, m)
