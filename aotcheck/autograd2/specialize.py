@@ -209,10 +209,10 @@ def _emit(
     found = {t: (k, False) for k, t in enumerate(tensors)}
     bases = {_torch.base_of(t): (k, True) for k, t in reversed([*enumerate(tensors)])}
     sources = tuple((bases if isinstance(i.input.descriptor, BaseOf) else found)[i.real] for i in traced.inputs)
-    fits, guards = (symbols.fits(), symbols.guards()) if symbols and (reads or functions) else (None, ())
+    fits, guards = (symbols.fits(), symbols.asked) if symbols and (reads or functions) else (None, ())
     if fits is not None and not fits(tensors, tuple(traced.bound.numbers.values())):
         refuse(Event.GUARDS)
-    return Specialization(analysis.signature, call, source, part, sources, fits, tuple(guards), traced.tracer.asks)
+    return Specialization(analysis.signature, call, source, part, sources, fits, guards, traced.tracer.asks)
 
 
 def _modes(traced: Traced, part: Partition, differentiable: bool) -> Modes:

@@ -46,7 +46,7 @@ class Symbols:
     derived: dict[str, str] = field(default_factory=dict)
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
-    asked: frozenset[str] = frozenset()
+    asked: tuple[str, ...] = ()
     known: int = 0
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class Symbols:
     def fits(self) -> Any:
         """What tells whether a call fits, given its tensors and its Python numbers."""
         guards = self.guards()
-        self.known, self.asked, asked = len(self.derived), frozenset(guards), " and ".join(guards) or "True"
+        self.known, self.asked, asked = len(self.derived), tuple(guards), " and ".join(guards) or "True"
         body = [f"    {name} = {r.source()}" for name, r in self.reads.items()]
         body += [f"    {line}" for line in lines_of(self.derived, asked)]
         used = sorted({int(k) for k in re.findall(r"\bt(\d+)\b", "\n".join([*body, asked]))})

@@ -6,6 +6,7 @@ import pytest
 import sympy
 import torch
 
+from aotcheck import _torch2 as _torch
 from aotcheck.autograd2.ir.size import contiguous_strides, is_contiguous, is_static, same, symbols_in, term, text
 
 S, T = sympy.symbols("s t", integer=True, positive=True)
@@ -58,3 +59,13 @@ def test_symbols_are_found_in_lists_of_terms_and_numbers_are_static():
 
 def test_terms_of_plain_numbers_are_themselves():
     assert term(5) == 5 and term("x") == "x"
+
+
+def test_a_relation_is_guarded_once_and_not_where_ranges_tell() -> None:
+    env = _torch.ShapeEnv(duck_shape=False)
+    a, b = (_torch.new_symbol(env, n, name, is_size=True)[0] for n, name in ((8, "a"), (5, "b")))
+    for _ in range(2):
+        assert _torch.decided(env, a - 2 * b + 2 >= 0)
+        assert not _torch.decided(env, b - a >= 0)
+        assert _torch.decided(env, a + b - 4 >= 0)
+    assert [guard.expr for guard in env.guards] == [a - 2 * b + 2 >= 0, b - a < 0]
