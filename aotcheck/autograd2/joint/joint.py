@@ -213,7 +213,6 @@ def saved_late(traced: Traced, analysis: Analysis) -> tuple[SavedLate, ...]:
 
 def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region], saves_memory: bool) -> None:
     """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
-    results = {r.node for r in analysis.results}
     recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
     lies: dict[tuple[StorageState, Geometry], Tensor] = {}
     stand = set(traced.position)
@@ -230,7 +229,7 @@ def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region],
         state = traced.tracer.table.storage_state(t)
         state.own_counter |= state_of(t).own_counter and any(traced.inputs[w.input].state is state for w in recorded)
     for state in traced.tracer.table.states.values():
-        seen = state.is_input or any(view.value in results for view in state.views.values())
+        seen = state.is_input or any(traced.tracer.table.storage_state(t) is state for t in analysis.tensors)
         if state.needed and state.own_counter and seen:
             held = [h.saved for region in groups for h in region.held()]
             known = (*stand, *analysis.tensors, *itertools.chain(*held))

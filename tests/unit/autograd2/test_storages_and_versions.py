@@ -1167,3 +1167,14 @@ def test_a_scatter_copies_all_of_the_storage_of_its_operand(scatter: Any) -> Non
     for function in (written, moved):
         with pytest.raises(UnsupportedError, match="memory beside"):
             aot_function(function)(torch.arange(3.0)[:2])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_saved_leaf_whose_data_are_those_of_a_result_is_refused(dynamic: bool) -> None:
+    def function(x: Any) -> Any:
+        y = x.sin()
+        x.data = y.as_strided((6,), (1,))  # six is the size of x, as is known from then on
+        return y
+
+    with pytest.raises(UnsupportedError, match="saved memory with several version counters"):
+        aot_function(function, dynamic=dynamic)(torch.ones(6, requires_grad=True))
