@@ -213,6 +213,7 @@ def saved_late(traced: Traced, analysis: Analysis) -> tuple[SavedLate, ...]:
 
 def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region], saves_memory: bool) -> None:
     """Refuse where a write of the caller's may or may not be noticed, by which tensor eager saved."""
+    at = traced.tracer.table.storage_state
     recorded = [w for w in analysis.signature.effects.written if w.kind is Mutation.DIFFERENTIABLE]
     lies: dict[tuple[StorageState, Geometry], Tensor] = {}
     stand = set(traced.position)
@@ -221,22 +222,21 @@ def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region],
         if there is not i.real and not i.state.version:
             i.state.own_counter |= any(_torch.shared_counters((there, i.real)).values())
             stand -= {i.replica}  # the graph takes the first
-        state = traced.tracer.table.storage_state(i.replica)  # it may have moved to memory where another tensor lies
+        state = at(i.replica)  # it may have moved to memory where another tensor lies
         state.own_counter |= state is not i.state
         if state is not i.state and i.state.needed:
             refuse(Event.STORAGE, f"{i.input.descriptor} moves, and a backward needs the memory where it lay")
     for t in analysis.tensors:  # by which the caller writes what a written argument was
-        state = traced.tracer.table.storage_state(t)
+        state = at(t)
         state.own_counter |= state_of(t).own_counter and any(traced.inputs[w.input].state is state for w in recorded)
     for state in traced.tracer.table.states.values():
-        seen = state.is_input or any(traced.tracer.table.storage_state(t) is state for t in analysis.tensors)
+        seen = state.is_input or any(at(t) is state for t in analysis.tensors)
         if state.needed and state.own_counter and seen:
             held = [h.saved for region in groups for h in region.held()]
-            known = (*stand, *analysis.tensors, *itertools.chain(*held))
-            lying = [t for t in known if type(t) is Replica and traced.tracer.table.storage_state(t) is state]
-            if not all(held) or any(_torch.sharing_versions(lying)):
+            saved = [t for t in itertools.chain(*held) if type(t) is Replica and at(t) is state]
+            known = [t for t in (*stand, *analysis.tensors) if type(t) is Replica and at(t) is state]
+            if not all(held) or any(_torch.sharing_versions([*known, *saved])):
                 unseen = not all(held) or any(_torch.is_custom(n) for region in groups for n in region.nodes)
-                saved = [t for t in itertools.chain(*held) if any(t is x for x in lying)]
                 if unseen or not (saves_memory and _is_only_read(traced, analysis, state, saved)):
                     refuse(Event.COUNTERS)
                 state.uncounted = True

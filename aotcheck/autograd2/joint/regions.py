@@ -15,7 +15,7 @@ the cells of an LSTM's ``h`` and ``c`` share a node, and ``h`` leads to ``c``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +95,7 @@ class Region:
     def held(self) -> list[Held]:
         """The nodes that a backward frees."""
         place = {end: 1 << k for k, end in enumerate(self.ends)}
-        order = _sorted([n for n, _ in self.starts], lambda n, _: n in self.nodes)
+        order = _sorted(self.starts, lambda e: e[0] in self.nodes)
         leads, begins = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
         for k, (n, _) in enumerate(self.starts):
             begins[n] |= 1 << k
@@ -120,7 +120,7 @@ class _Graph:
     entries: dict[Edge, Given] = field(default_factory=dict, init=False)
     leaves: dict[Tensor, End] = field(default_factory=dict, init=False)
     visible: dict[Edge, End] = field(default_factory=dict, init=False)
-    roots: dict[Edge, int] = field(default_factory=dict, init=False)
+    roots: dict[Edge, int] = field(init=False)
 
     def __post_init__(self) -> None:
         results, made = self.analysis.results, self.analysis.signature.made
@@ -130,26 +130,20 @@ class _Graph:
             self.leaves[i.replica] = Given(k)
             if has_new_history(i):
                 self.visible[i.replica.grad_fn, i.replica.output_nr] = Mutated(k)
-        for k, r in enumerate(results):
-            if r.tensor is not None:
-                self.roots[r.tensor.grad_fn, r.tensor.output_nr] = k
+        self.roots = {(r.tensor.grad_fn, r.tensor.output_nr): k for k, r in enumerate(results) if r.tensor is not None}
         for k, (how, t) in enumerate(zip(made, self.analysis.tensors, strict=True)):
             if isinstance(how, MadeLeaf):
                 self.leaves[t] = Made(k)
-            elif isinstance(how, Fresh):
-                if results[how.index].tensor is not None:
-                    self.visible.setdefault((t.grad_fn, t.output_nr), how)
+            elif isinstance(how, Fresh) and results[how.index].tensor is not None:
+                self.visible.setdefault((t.grad_fn, t.output_nr), how)
             elif isinstance(how, Alias) and how.steps and not is_lost(t) and requires_grad(t) and t.grad_fn is not None:
                 self.visible.setdefault((t.grad_fn, t.output_nr), Made(k))
-        self.order = _sorted(
-            [n for n, _ in self.roots], lambda n, nr: (n, nr) not in self.entries and not _torch.accumulates(n)
-        )
+        self.order = _sorted(self.roots, lambda e: e not in self.entries and not _torch.accumulates(e[0]))
         self._cut()
         self._label()
 
     def _cut(self) -> None:
-        met = {e for n in self.order for e in _edges(n)}
-        found = [e for e in met if e in self.visible]
+        found = [e for e in {e for n in self.order for e in _edges(n)} if e in self.visible]
         for e in found:  # of views that autograd makes again, the base is cut too
             if e not in self.roots:
                 todo = [e[0]]
@@ -208,7 +202,7 @@ class _Graph:
 def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], Order]:
     """The results with a history, in components; and what comes in eager's order."""
     graph = _Graph(traced, analysis)
-    owner: dict[Any, Any] = {}
+    owner: dict[Any, Any] = {n: n for n, _ in graph.roots}
 
     def find(n: Any) -> Any:
         while owner[n] is not n:
@@ -216,15 +210,13 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], Ord
         return n
 
     inner: dict[Edge, None] = {}
-    todo = list(dict.fromkeys(n for n, _ in graph.roots))
-    owner.update((n, n) for n in todo)
+    todo = list(owner)
     while todo:
         n = todo.pop()
         for e in _edges(n):
-            m = e[0]
             if graph.end(e)[1] is not None:
                 continue
-            if m not in owner:
+            if (m := e[0]) not in owner:
                 owner[m] = m
                 todo.append(m)
             if graph.labels[m] != graph.labels[n]:
@@ -235,7 +227,7 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], Ord
     for n in graph.order:
         if n in owner:
             groups.setdefault(find(n), []).append(n)
-    ordered = _joined(graph, groups.values())
+    ordered = list(_joined(graph, groups.values()))
     place = {n: k for k, nodes in enumerate(ordered) for n in nodes}
     starts: list[list[Edge]] = [[] for _ in ordered]
     for e in sorted(graph.roots, key=graph.roots.__getitem__):
@@ -259,7 +251,7 @@ def regions(traced: Traced, analysis: Analysis) -> tuple[tuple[Region, ...], Ord
     return found, (*early, *(x for x in sorted(order, key=order.__getitem__) if order[x] < traced.number))
 
 
-def _joined(graph: _Graph, groups: Iterable[list[Any]]) -> list[list[Any]]:
+def _joined(graph: _Graph, groups: Iterable[list[Any]]) -> Iterator[list[Any]]:
     """Groups; those that alone lead to the same edges are one if their nodes keep no tensor of the call."""
     alike: dict[Any, list[list[Any]]] = {}
     aliases = (n for (n, _), end in graph.visible.items() if not isinstance(end, Fresh))
@@ -269,12 +261,10 @@ def _joined(graph: _Graph, groups: Iterable[list[Any]]) -> list[list[Any]]:
         leads = frozenset(e for n in nodes for e in _edges(n) if e[0] not in own)
         users.update(leads)
         alike.setdefault((graph.labels[nodes[0]], leads), []).append(nodes)
-    found: list[list[Any]] = []
     for (_, leads), same in alike.items():
         merged = [n for nodes in same for n in nodes]
         apart = len(same) == 1 or any(users[e] > len(same) for e in leads) or any(map(_keeps, merged))
-        found += same if apart else [merged]
-    return found
+        yield from same if apart else [merged]
 
 
 def _keeps(node: Any) -> bool:
@@ -298,7 +288,7 @@ def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping
             end, at = graph.end(e)
             if end is not None and at is not None:
                 ends[end] = at
-            elif isinstance(at, Tensor):
+            elif isinstance(at, Tensor) and at.requires_grad:
                 dropped[at] = None
             elif at is None and e[0] not in own:
                 ends[stands[e] if e in stands else Fresh(graph.roots[e])] = e
@@ -314,12 +304,11 @@ def _region(graph: _Graph, starts: list[Edge], nodes: list[Any], stands: Mapping
     between = [_torch.recorded_gradient(n, nr) for n, nr in starts[len(results) :]]
     lies += [(row_major(tuple(map(term, shape)), dtype), device) for shape, dtype, device in between]
     component = Component(results, inputs, tuple(lies))
-    leaves = tuple(t for t in dropped if t.requires_grad)
     known = set(ends.values())
     found = ancestors([e[0] for e in known if isinstance(e, tuple) and len(ends) > 1], inputs=_torch.nodes_after)
     leads = any(n.variable in known if _torch.accumulates(n) else not known.isdisjoint(_edges(n)) for n in found)
     beyond = tuple(n for n in found - own if not _torch.accumulates(n)) if leads else ()
-    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, leaves, beyond)
+    return Region(component, tuple(starts), tuple(ends[i] for i in inputs), own, tuple(dropped), beyond)
 
 
 def edge_of(end: Edge | Tensor) -> Any:
@@ -332,11 +321,11 @@ def _edges(node: Any) -> Iterator[Edge]:
     return ((n, nr) for n, nr in node.next_functions if n is not None)
 
 
-def _sorted(starts: Sequence[Any], within: Callable[[Any, int], bool]) -> list[Any]:
+def _sorted(starts: Iterable[Edge], within: Callable[[Edge], bool]) -> list[Any]:
     """Nodes behind ``starts`` by edges ``within``, those that lead to others first."""
     done: set[Any] = set()
     order: list[Any] = []
-    todo: list[tuple[Any, bool]] = [(n, False) for n in starts]
+    todo: list[tuple[Any, bool]] = [(n, False) for n, _ in starts]
     while todo:
         node, is_over = todo.pop()
         if is_over:
@@ -344,5 +333,5 @@ def _sorted(starts: Sequence[Any], within: Callable[[Any, int], bool]) -> list[A
         elif node not in done:
             done.add(node)
             todo.append((node, True))
-            todo += [(n, False) for n, nr in _edges(node) if n not in done and within(n, nr)]
+            todo += [(e[0], False) for e in _edges(node) if e[0] not in done and within(e)]
     return order[::-1]
