@@ -77,10 +77,9 @@ def _is_late(i: TracedInput, given: sig.Given, elsewhere: bool, made: list[sig.H
     return (by_data and not viewed) or expected != shape
 
 
-def data_mutations(traced: Traced, results: Results) -> tuple[sig.Written, ...]:
+def data_mutations(traced: Traced, results: Results) -> Iterator[sig.Written]:
     """Inputs whose data changed."""
     table = traced.tracer.table
-    found: list[sig.Written] = []
     for state, members in _storages(traced).items():
         if table.is_resized(state):
             table.flat(state)
@@ -88,8 +87,7 @@ def data_mutations(traced: Traced, results: Results) -> tuple[sig.Written, ...]:
         roots = [k for k in members if traced.inputs[k].node is not None]
         apart = state.flat is None and table.apart(state)
         for some in [[k] for k in roots] if apart else [roots]:
-            found += _written(traced, results, some, tuple(members))
-    return tuple(found)
+            yield from _written(traced, results, some, tuple(members))
 
 
 def _written(traced: Traced, results: Results, roots: list[int], members: tuple[int, ...]) -> Iterator[sig.Written]:
@@ -203,7 +201,7 @@ class Analysis:
 def analyze(traced: Traced) -> Analysis:
     """Read off the states of the trace what the call did."""
     results = Results(traced)
-    written = data_mutations(traced, results)
+    written = tuple(data_mutations(traced, results))
     shared = _Shared(traced)
     tensors: list[Tensor] = []
     position: dict[Tensor, int] = {}
@@ -218,7 +216,7 @@ def analyze(traced: Traced) -> Analysis:
 
     output = apart(traced.result)
     assigned = [sig.Assign(table, apart(key), None if v is GONE else apart(v)) for table, key, v in traced.changes]
-    gradients = _gradients(traced, apart, tensors)
+    gradients = tuple(_gradients(traced, apart, tensors))
     if any(t.retains_grad for t in (*traced.position, *tensors)):
         refuse(Event.HOOK, "retain_grad")
     for t in (*tensors, *(i.replica for i in traced.inputs)):
@@ -274,23 +272,21 @@ class _Shared:
         return self.repeated[key]
 
 
-def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> tuple[tuple[sig.Given | sig.Made, Structure], ...]:
+def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> Iterator[tuple[sig.Given | sig.Made, Structure]]:
     """Leaves whose ``.grad`` is another tensor than before; ``tensors`` are those that the call gives."""
     before = {i.input.descriptor.of: i.replica for i in traced.inputs if isinstance(i.input.descriptor, sig.GradOf)}
-    found: list[tuple[sig.Given | sig.Made, Structure]] = []
     for k, i in enumerate(traced.inputs if traced.tracer.needs.gradients else ()):
         now = _torch.gradient_of(i.replica)
         if now is not before.get(i.input.descriptor):
             if now is not None and now.shape != i.replica.shape:
                 refuse(Event.LEAF, f"{i.input.descriptor} gets a gradient and then another shape")
-            found.append((sig.Given(k), apart(now)))
+            yield sig.Given(k), apart(now)
     for k, t in enumerate(tensors):  # which grow
         gradient = _torch.gradient_of(t) if is_leaf(t) and traced.input_of(t) is None else None
         if gradient is not None and (gradient.shape != t.shape or any(gradient is x for x in tensors)):
             refuse(Event.LEAF, "a leaf made inside is returned, with its gradient, or one of another shape")
         if gradient is not None:
-            found.append((sig.Made(k), apart(gradient)))
-    return tuple(found)
+            yield sig.Made(k), apart(gradient)
 
 
 def _refuse_object(name: str) -> NoReturn:
