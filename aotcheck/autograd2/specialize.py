@@ -248,8 +248,7 @@ def _attachments(
     lies = [i.geometry for i in traced.inputs]
     for region in groups:
         graphs = [graph for graph in part.backwards if graph.backward.component is region.component]
-        saved = [(n, k) for graph in graphs for n, k in zip(graph.inputs, graph.saved, strict=False)]
-        known = {n: k for n, k in saved if isinstance(n, Node)}
+        known = {n: k for b in graphs for n, k in zip(b.inputs, b.saved, strict=False) if isinstance(n, Node)}
         held = region.held()
         ends = [end.input for end in region.component.inputs if isinstance(end, Given)]
         views = [t for k in ends if k in seen.counted and _torch.base_of(t := traced.inputs[k].real) is not None]
@@ -299,8 +298,7 @@ class _Seen:
                 self._add(Made(m), analysis.tensors[m], analysis.results[made.index].node)
 
     def _add(self, end: Given | Made, t: Tensor, node: Node | None) -> None:
-        born = state_of(t).born
-        for address in {_torch.address_of(t), *(born or ())[:1]}:
+        for address in {_torch.address_of(t), *(state_of(t).born or ())[:1]}:
             self.by_address.setdefault(address, []).append((end, t, node))
 
     def watched(

@@ -32,7 +32,7 @@ _NEW = {aten.mm, aten.bmm, aten.addmm, aten.add, aten.sub, aten.mul, aten.div, a
 _NEW |= {aten.sigmoid, aten.gelu, aten.silu, aten.exp}
 """Ops that give new tensors."""
 _WITH_NUMBERS = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
-_ARITHMETIC = ("_operator", "math", "torch")
+_count = itertools.count()
 
 
 def assert_functional(module: fx.GraphModule) -> None:
@@ -45,7 +45,7 @@ def assert_functional(module: fx.GraphModule) -> None:
             raise NotFunctionalError(f"node {node.name} is a {node.op}, not an ATen op")
         if read := next((source for source in node.all_input_nodes if source in written), None):
             raise NotFunctionalError(f"node {node.name} reads {read.name} after it was written")
-        arithmetic = getattr(target, "__module__", "") in _ARITHMETIC
+        arithmetic = getattr(target, "__module__", "") in ("_operator", "math", "torch")
         if node.op != "call_function" or arithmetic or target is _torch.auto_functionalized:
             continue
         if isinstance(target, _torch.OpOverload) and not _torch.schema_of(target).is_mutable:
@@ -70,9 +70,6 @@ def held_to_schema(op: Any) -> Callable[..., Any]:
             raise SchemaError(f"{op}: {error}") from error
 
     return call
-
-
-_count = itertools.count()
 
 
 class _Code:
@@ -178,8 +175,7 @@ def function_of(
         lines = ["guard = below()", "try:", *(f"    {line}" for line in lines), "finally: del guard"]
     source = "\n    ".join([f"def graph({', '.join(taken)}):", *lines]) + "\n"
     exec(compile(source, f"<aotcheck graph {next(_count)}>", "exec"), code.names)
-    function: Callable[..., Any] = code.names["graph"]
-    return function
+    return cast(Callable[..., Any], code.names["graph"])
 
 
 def _example(a: Any) -> Any:

@@ -203,9 +203,8 @@ def _look(s: Source, k: int, look: sig.GraphResult, inside: bool) -> None:
     if look.stride is not None:
         wanted = numbers(look.stride)
         s.add(f"if r{k}.stride() != {wanted}: r{k} = restrided(r{k}, {wanted})")
-    inference = inside if look.inference is None else look.inference
-    if inference is not inside:
-        s.add(f"r{k} = as_inference(r{k}, {inference})")
+    if look.inference not in (None, inside):
+        s.add(f"r{k} = as_inference(r{k}, {look.inference})")
 
 
 @dataclass
@@ -257,8 +256,7 @@ class _Order:
             self.make(k)
         for k, attachment in enumerate(self.attachments):
             if attachment.watched:
-                watched = "".join(f"{end}, " for end in attachment.watched)
-                self.s.add(f"node{k}.watched = watch(({watched}))")
+                self.s.add(f"node{k}.watched = watch(({''.join(f'{end}, ' for end in attachment.watched)}))")
 
     def attach(self, attachment: Attachment) -> None:
         """Results get the history of a component."""
@@ -363,8 +361,7 @@ class _Order:
         self.s.add(f"saved += ({', '.join(kept)}, )")
 
     def _stand_in(self, g: Geometry, device: torch.device) -> str:
-        kind = f"{self.s.bind('dtype', g.dtype)}, {self.s.bind('device', device)}"
-        return f"stand_in({numbers(g.shape)}, {kind})"
+        return f"stand_in({numbers(g.shape)}, {self.s.bind('dtype', g.dtype)}, {self.s.bind('device', device)})"
 
     def storages(self) -> None:
         """Storages get other sizes; what lies beyond is made before, or moved, as their order says."""

@@ -43,8 +43,7 @@ def check_memory(tensors: Sequence[Tensor]) -> None:
 
 def restrided(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     """``t`` with these strides."""
-    own = t.stride()
-    if own == stride:
+    if (own := t.stride()) == stride:
         return t
     if t.numel() == 0 or all(n == 1 or a == b for n, a, b in zip(t.shape, own, stride, strict=True)):
         with torch.inference_mode(t.is_inference()):
@@ -92,10 +91,9 @@ def check_casts(leaves: Sequence[Tensor]) -> None:
         _region.value = 3 - _region.value
         _region.probe.data.fill_(_region.value)
         _region.versions.clear()
-    known = _region.versions
     for t in leaves:
         version = _torch.version_of(t)
-        if known.setdefault(weakref.ref(t), version) != version:
+        if _region.versions.setdefault(weakref.ref(t), version) != version:
             refuse(Event.STALE)
 
 
