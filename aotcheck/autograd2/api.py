@@ -61,13 +61,15 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function does with these arguments."""
         raised: str | None
+        event = Event.GRAPH
         try:
             for fast in self.fast:
                 if (result := fast(args, kwargs)) is not MISS:
                     return result
             return self._call(args, kwargs)
-        except UserError:
-            raised = ""
+        except UserError as error:
+            of_views = str(error.__cause__).startswith("A view was created in")
+            raised, event = "", Event.NO_GRAD_VIEW if of_views else Event.KERNEL
         except GraphFailedError as error:
             if isinstance(error.__cause__, SchemaError):
                 raise error.__cause__ from None
@@ -79,7 +81,7 @@ class Compiled:
             self._warn(f"a function runs eagerly, as it is refused: {error}", 4)
             raised = None
         # The handlers are left first: an error of the function's has no context but its own.
-        return self.fn(*args, **kwargs) if raised is None else self._original(args, kwargs, raised)
+        return self.fn(*args, **kwargs) if raised is None else self._original(args, kwargs, raised, event)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if (foreign := _torch.foreign_state()) == "saved-tensor hooks":
@@ -178,7 +180,7 @@ class Compiled:
         """Which numbers are symbols in the next specialization."""
         return frozenset() if self.dynamic is False else self.met.dynamic(bound, key, every=bool(self.dynamic))
 
-    def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], raised: str) -> Any:
+    def _original(self, args: tuple[Any, ...], kwargs: dict[str, Any], raised: str, event: Event) -> Any:
         """What the original does on the real inputs, as its graph raised this, or, if it is empty, its trace did."""
         try:
             result = self.fn(*args, **kwargs)
@@ -186,7 +188,7 @@ class Compiled:
             if not raised:
                 count("eager_after_user_error")
             raise
-        count("refused", (Event.GRAPH if raised else Event.KERNEL).value[0])
+        count("refused", event.value[0])
         if raised:
             self._warn(f"a graph raised {raised}; the function, which raises nothing, ran in its place", 5)
         return result
