@@ -50,7 +50,8 @@ def without_modes() -> contextlib.AbstractContextManager[Any]:
 
 def casts() -> tuple[tuple[str, torch.dtype], ...]:
     """Kinds of devices on which autocast is on, with the dtype that it casts to."""
-    return tuple([(kind, torch.get_autocast_dtype(kind)) for kind in autocast_devices()])
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    return tuple([(kind, torch.get_autocast_dtype(kind)) for kind in kinds])
 
 
 is_cast: Callable[[], bool] = vars(_C)["_is_any_autocast_enabled"]
@@ -60,15 +61,10 @@ function_modes: Callable[[], int] = vars(_C)["_len_torch_function_stack"]
 """How many modes are active that are told of torch's functions. A default device is one."""
 
 
-def autocast_devices() -> list[str]:
-    """Kinds of devices on which autocast is on."""
-    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
-
-
 def autocast_off() -> contextlib.AbstractContextManager[Any]:
     """Inside, ops run in the dtypes of their operands: those of a graph are recorded below autocast."""
     stack = contextlib.ExitStack()
-    for kind in autocast_devices():
+    for kind, _ in casts():
         stack.enter_context(torch.autocast(kind, enabled=False))
     return stack
 

@@ -222,8 +222,7 @@ def valued(env: ShapeEnv, expression: Any, more: Callable[[Any, int], int]) -> i
     if type(expression) is int:
         return expression
     known = vars(env).get("backed_var_to_val", vars(env).get("var_to_val", {}))
-    values = {symbol: int(known[symbol]) for symbol in expression.free_symbols}
-    return int(expression.xreplace({symbol: n + more(symbol, n) for symbol, n in values.items()}))
+    return int(expression.xreplace({s: (n := int(known[s])) + more(s, n) for s in expression.free_symbols}))
 
 
 def hint_of(x: Any) -> Any:

@@ -167,9 +167,8 @@ class _Maker:
 def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_bases: bool) -> list[TracedInput]:
     """The inputs of a trace; if ``with_bases``, views are made from their bases inside. No mode may be active."""
     maker = _Maker(tracer, tensors)
-    known = {t for _, t in tensors}
     made: dict[Tensor, TracedInput] = {}
-    views: list[tuple[Descriptor, Tensor]] = []
+    views: list[tuple[Descriptor, Tensor, Tensor]] = []
 
     def root(descriptor: Descriptor, t: Tensor) -> None:
         with torch.inference_mode(False):
@@ -184,8 +183,8 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
     for descriptor, t in tensors:
         base = _torch.base_of(t)
         if with_bases and base is not None:
-            views.append((descriptor, t))
-            if base not in known and base not in made:
+            views.append((descriptor, t, base))
+            if base not in maker.position and base not in made:
                 if tracer.symbols is not None and tracer.symbols.dynamic:
                     refuse(Event.BASES, f"{descriptor}, whose base is no argument")
                 _admit(base, BaseOf(descriptor))
@@ -193,23 +192,21 @@ def make_inputs(tracer: Tracer, tensors: list[tuple[Descriptor, Tensor]], with_b
         else:
             root(descriptor, t)
     with tracer:
-        for descriptor, t in views:
-            replica = _view(maker, t, made)
+        for descriptor, t, base in views:
+            replica = _view(maker, t, base, made[base].replica)
             made[t] = _traced(tracer, descriptor, t, replica, None, tracer.table.view(replica))
     for i in made.values():
         i.version = _torch.version_of(i.replica)
     return [*made.values()]
 
 
-def _view(maker: _Maker, t: Tensor, made: dict[Tensor, TracedInput]) -> Replica:
+def _view(maker: _Maker, t: Tensor, base: Tensor, base_replica: Replica) -> Replica:
     """The view ``t`` made again from the replica of its base."""
-    base = _torch.base_of(t)
-    assert base is not None
     how, function = _torch.creation_meta(t), maker.view_function(t, base)
     try:
         hidden = how in (_torch.CreationMeta.NO_GRAD_MODE, _torch.CreationMeta.INFERENCE_MODE)
         with torch.inference_mode(False), torch.set_grad_enabled(not hidden):
-            replica: Replica = function(made[base].replica)
+            replica: Replica = function(base_replica)
     except RuntimeError as error:
         refuse(Event.STORAGE, f"an argument is a view that cannot be made again: {error}")
     lies = geometry_of(replica)
@@ -311,7 +308,7 @@ def trace(
             if t.is_leaf and t.grad is not None:
                 replicas[t].grad = replicas[t.grad]
     symbols = {} if tracer.symbols is None else tracer.symbols.plain(tuple(bound.numbers.values()))
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.autocast_devices())
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(_torch.casts())
     drawing = tracer.draws.stretch(bound.generators)
     with substituted(bound, replicas, symbols) as during, _state(), drawing, _torch.single_threaded_backward():
         try:
