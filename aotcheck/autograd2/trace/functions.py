@@ -210,11 +210,10 @@ def _selected(t: Tensor, index: Any) -> tuple[Tensor, Any]:
     return t, tuple(parts) if type(index) is tuple or not parts else parts[0]
 
 
-def _get_item(t: Tensor, index: Any) -> Tensor:
+def _get_item(t: Tensor, index: Any) -> Any:
     """As ``t[index]``; an index of one number gives the selected view itself."""
     at, rest = _selected(t, index)
-    found: Tensor = at if at is not t and rest == () else Tensor.__getitem__(at, rest)
-    return found
+    return at if at is not t and rest == () else Tensor.__getitem__(at, rest)
 
 
 def _is_whole(x: slice, size: Any) -> bool:
@@ -233,7 +232,7 @@ def _set_item(t: Tensor, index: Any, value: Any) -> None:
     Tensor.__setitem__(t, ... if whole and len(parts) <= t.dim() else index, value)
 
 
-def _narrow(func: Any, input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
+def _narrow(func: Any, input: Tensor, dim: int, start: Any, length: Any) -> Any:
     """The beginning may be a tensor. Of a size that data decide torch cuts off what is beyond, where eager raises."""
     count = input.shape[dim]
     if _is_place(start):
@@ -242,8 +241,7 @@ def _narrow(func: Any, input: Tensor, dim: int, start: Any, length: Any) -> Tens
         start = _torch.remainder(first.item(), count - length + 1)
     if _torch.hint_of(count) is None:
         aten._assert_async.msg(torch.full((), count) >= start + length, "narrow: the part is beyond the end")
-    found: Tensor = func(input, dim, start, length)
-    return found
+    return func(input, dim, start, length)
 
 
 def _is_all_true(x: Tensor) -> Any:

@@ -166,9 +166,8 @@ class Draws:
     def of(self, generator: torch.Generator | None, device: torch.device) -> _Sequence:
         """The sequence from which an op draws that is given this generator."""
         if generator is None:
-            generator = torch.default_generator
-            if device.type == "cuda":
-                generator = torch.cuda.default_generators[device.index or 0]
+            on_cuda = device.type == "cuda"
+            generator = torch.cuda.default_generators[device.index or 0] if on_cuda else torch.default_generator
         if (found := self.sequences.get(_torch.generator_address(generator))) is None:
             refuse(Event.SEED, "a generator is given that is neither an argument nor captured")
         return found

@@ -65,8 +65,7 @@ _BATCH_NORM = frozenset({aten.native_batch_norm.default, aten._native_batch_norm
 def info_of(op: Any) -> OpInfo:
     """The facts about an overload."""
     schema = _torch.schema_of(op)
-    writes = [(k, a) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
-    written = tuple(a.name if a.kwarg_only else k for k, a in writes)
+    written = tuple(a.name if a.kwarg_only else k for k, a in enumerate(schema.arguments) if a.is_write)
     name = _torch.op_name(op)
     kind, functional = _kind(op, name, written)
     aliases = any(r.alias_info is not None for r in schema.returns) or op.namespace != "aten" or op in UNSAFE_SPLITS

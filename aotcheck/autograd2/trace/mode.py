@@ -172,7 +172,12 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if type(a) is Replica:
             return a
         if isinstance(a, Tensor):
-            return self._captured(a)
+            if a.layout is not torch.strided:
+                refuse(Event.SPARSE, str(a.layout))
+            if not _torch.is_efficient_zero(a):
+                refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input")
+            with _torch.without_modes():  # a view of a replica, which torch makes unseen
+                return make_replica(a, a.device, self)
         if type(a) in (list, tuple):
             return type(a)(map(self._admitted, a))
         if isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
@@ -180,14 +185,6 @@ class Tracer(Recorder, _torch.TorchDispatchMode):
         if type(a) is torch.Generator:
             self.draws.of(a, _torch.META)
         return a
-
-    def _captured(self, a: Tensor) -> Tensor:
-        if a.layout is not torch.strided:
-            refuse(Event.SPARSE, str(a.layout))
-        if not _torch.is_efficient_zero(a):
-            refuse(Event.CAPTURED, f"a tensor of shape {tuple(a.shape)} that is no input")
-        with _torch.without_modes():  # a view of a replica, which torch makes unseen
-            return make_replica(a, a.device, self)
 
 
 _HANDLERS: dict[Kind, Callable[[Tracer, Any, OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = {

@@ -428,9 +428,8 @@ def _measure(a: Any) -> Any:
 def check_bounds(func: Any, t: Tensor, g: Geometry) -> None:
     """Raise as the kernels of views do, which meta kernels do not, where the storage of ``t`` ends before ``g``."""
     size = term(_torch.storage_of(t).nbytes())
-    if _torch.op_name(func) in _ANY_BOUNDS or (type(size) is not int and func is not _AS_STRIDED):
-        return
-    if g.is_beyond(size):
+    asks = _torch.op_name(func) not in _ANY_BOUNDS and (type(size) is int or func is _AS_STRIDED)
+    if asks and g.is_beyond(size):
         raise RuntimeError(f"{func}: sizes {g.shape}, strides {g.stride} are out of bounds of a storage of size {size}")
 
 

@@ -19,7 +19,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -268,10 +268,7 @@ class Replica(Tensor):
 
 
 def _refused(event: Event, what: str) -> Any:
-    def refused(*_: Any, **__: Any) -> NoReturn:
-        refuse(event, what)
-
-    return refused
+    return lambda *_, **__: refuse(event, what)
 
 
 _REFUSED = {name: (Event.DATA, name) for name in ("tolist", "numpy", "apply_", "map_", "map2_", "data_ptr")}
@@ -330,8 +327,7 @@ def _as_replica(made: Any, device: torch.device, trace: Trace) -> Replica:
     _torch.set_class(made, Replica)
     made.__dict__["aot"] = TensorState(device, trace)
     trace.alive.append(weakref.ref(made))
-    replica: Replica = made
-    return replica
+    return cast(Replica, made)
 
 
 def inference(mode: bool) -> contextlib.AbstractContextManager[Any]:

@@ -303,8 +303,7 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         refuse(Event.STORAGE, f"{func} to a tensor that requires grad")
     if any(isinstance(a, Tensor) and a.is_inference() is not target.is_inference() for a in args[1:2]):
         refuse(Event.INFERENCE, f"{func} between an inference tensor and one that is none")
-    takes_storage = any(isinstance(a, torch.UntypedStorage) for a in args[1:2])
-    if takes_storage and len(args) < 5 and not target.is_contiguous():
+    if any(isinstance(a, torch.UntypedStorage) for a in args[1:2]) and len(args) < 5 and not target.is_contiguous():
         refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows")
     sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
     sources = [(s, s.nbytes()) for s in sources if isinstance(s, torch.UntypedStorage)]
