@@ -13,7 +13,7 @@ import operator
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy
 import torch
@@ -160,8 +160,7 @@ def fast_call(
     s.lines.append(f"if {' and '.join(s.checks)}: return call({_tuple(inputs)}, {looked}, {held}, {_tuple(s.numbers)})")
     source = "def fast(args, kwargs):\n" + "".join(f"    {line}\n" for line in [*s.lines, "return MISS"])
     exec(compile(source, "<aotcheck check>", "exec"), s.names)
-    made: Callable[..., Any] = s.names["fast"]
-    return made
+    return cast(Callable[..., Any], s.names["fast"])
 
 
 def _tuple(names: Iterable[str]) -> str:

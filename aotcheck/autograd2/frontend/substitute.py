@@ -63,10 +63,8 @@ def _place(contents: Any, bound: Bound, symbols: Mapping[int, Any]) -> None:
         table, key, *path = spots[k]
         if table in contents:
             whole = contents[table]
-            if isinstance(whole, (dict, list)):
-                whole[key] = _placed(whole[key], path, symbol)
-            else:
-                contents[table] = _placed(whole, path, symbol)
+            holder, at = (whole, key) if isinstance(whole, (dict, list)) else (contents, table)
+            holder[at] = _placed(holder[at], path, symbol)
 
 
 def _placed(x: Any, path: Sequence[int], symbol: Any) -> Any:

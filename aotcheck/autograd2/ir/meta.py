@@ -118,16 +118,13 @@ def is_leaf(t: Tensor) -> bool | None:
         return None
 
 
-_offset, _is_neg = Tensor.storage_offset, Tensor.is_neg
-
-
 def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica, in terms."""
     dtype = t.dtype
-    shape, stride, offset = tuple(t.shape), t.stride(), _offset(t)
+    shape, stride, offset = tuple(t.shape), t.stride(), t.storage_offset()
     if _torch.has_symbols(t):
         shape, stride, offset = tuple(map(term, shape)), tuple(map(term, stride)), term(offset)
-    return Geometry(offset, shape, stride, dtype, dtype.is_complex and t.is_conj(), _is_neg(t))
+    return Geometry(offset, shape, stride, dtype, dtype.is_complex and t.is_conj(), t.is_neg())
 
 
 def row_major(shape: tuple[Size, ...], dtype: torch.dtype) -> Geometry:

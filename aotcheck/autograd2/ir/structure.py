@@ -146,8 +146,7 @@ PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 def own_attributes(t: torch.Tensor) -> dict[str, Any]:
     """What somebody put on a tensor: plain values; of others that they are there. Dynamo's marks are none."""
-    held = vars(t).items()
-    return {name: v if isinstance(v, PLAIN) else GONE for name, v in held if not name.startswith("_dynamo")}
+    return {name: v if isinstance(v, PLAIN) else GONE for name, v in vars(t).items() if not name.startswith("_dynamo")}
 
 
 @dataclass(frozen=True)
