@@ -236,10 +236,9 @@ def graph_module(
         at[node] = made
         node.name = node.name or made.name
         for symbol, dim in sizes.get(node, ()):
-            number = made if dim is None else graph.call_function(torch.ops.aten.sym_size.int, (made, dim))
-            numbers[symbol] = number
+            numbers[symbol] = made if dim is None else graph.call_function(torch.ops.aten.sym_size.int, (made, dim))
             if symbol in found:
-                lower.symbols[found[symbol]] = number
+                lower.symbols[found[symbol]] = numbers[symbol]
     graph.output((*[None if n is None else at[n] for n in outputs], *[numbers[symbol] for symbol in defined]))
     return fx.GraphModule(attributes, graph, class_name=name)
 
