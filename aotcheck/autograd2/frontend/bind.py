@@ -39,8 +39,6 @@ _PASSED = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 _MOST_BYTES = 1 << 16  # of an array that is compared by what it holds
 
-_SIMPLE = (bool, type(None), str)
-
 
 class Itself:
     """An object in a key, equal to itself alone. The key keeps it alive: no other object gets its address."""
@@ -271,10 +269,7 @@ class _Walk:
         for name, v in attributes.items():
             if name not in _PASSED:
                 bound.key.append(name)
-                if type(v) in _SIMPLE:
-                    walk.plain(v, prefix + name)
-                else:
-                    walk.item(v, prefix + name, (own, name))
+                walk.item(v, prefix + name, (own, name))
         for name, m in attributes["_modules"].items():
             bound.key.append(name)
             if isinstance(m, torch.jit.ScriptModule):
