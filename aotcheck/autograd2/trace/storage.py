@@ -270,4 +270,6 @@ def _known(view: View, version: int) -> bool:
 
 def _known_at(view: View | None, version: int) -> bool:
     """Whether the value of ``view``, or of one that it is derived from, is at hand as of ``version``."""
-    return view is not None and (_known(view, version) or _known_at(view.parent, version))
+    while view is not None and not _known(view, version):
+        view = view.parent
+    return view is not None
