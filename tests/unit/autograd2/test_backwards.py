@@ -326,6 +326,9 @@ def test_a_gradient_inside_to_what_the_function_made_of_related_arguments() -> N
     assert found[0] == found[1]
 
 
+@pytest.mark.skipif(
+    torch.__version__ < "2.12", reason="saved tensors are asked for as a whole, so all must be as they were"
+)
 @pytest.mark.parametrize("of", [torch.softmax, torch.cumsum])
 def test_a_result_whose_backward_needs_itself_beside_one_whose_operand_was_written(of: Callable[..., Any]) -> None:
     def function(labels: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
