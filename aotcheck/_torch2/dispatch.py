@@ -14,6 +14,7 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.fx.traceback import preserve_node_meta
+from torch.optim.optimizer import _get_value, _stack_if_compiling
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 __all__ = [
@@ -56,18 +57,24 @@ def hide_from_dynamo(function: _F) -> _F:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Inside, ``is_compiling()`` is true, and the function mode entered next is unseen by layers with a fast way."""
+    """Inside, ``is_compiling()`` is true, and the function mode entered next is unseen by layers with a fast way.
+
+    Optimizers are told otherwise where they read their steps: of tensors they would compute with other last bits.
+    """
     flag, before, asked = torch.compiler, torch.compiler._is_compiling_flag, torch.overrides.has_torch_function
+    is_compiling, eager = torch.compiler.is_compiling, {f.__code__ for f in (_get_value, _stack_if_compiling)}
     own = torch._C._len_torch_function_stack() + 1 if torch.__version__ >= "2.13" else 0  # before, they know no symbols
 
     def hidden(args: Any) -> bool:
         return asked(args) and torch._C._len_torch_function_stack() != own
 
     flag._is_compiling_flag, torch.overrides.has_torch_function = True, hidden
+    flag.is_compiling = lambda: is_compiling() and sys._getframe(1).f_code not in eager
     try:
         yield
     finally:
         flag._is_compiling_flag, torch.overrides.has_torch_function = before, asked
+        flag.is_compiling = is_compiling
 
 
 def without_dynamo() -> contextlib.AbstractContextManager[Any]:

@@ -280,6 +280,8 @@ def _gradients(traced: Traced, apart: Any, tensors: list[Tensor]) -> Iterator[tu
         if now is not before.get(i.input.descriptor):
             if now is not None and now.shape != i.replica.shape:
                 refuse(Event.LEAF, f"{i.input.descriptor} gets a gradient and then another shape")
+            if isinstance(i.input.descriptor, sig.BaseOf):  # whose gradient is no input
+                refuse(Event.CALLERS, f"{i.input.descriptor} gets a gradient")
             yield sig.Given(k), apart(now)
     for k, t in enumerate(tensors):  # which grow
         gradient = _torch.gradient_of(t) if is_leaf(t) and traced.input_of(t) is None else None

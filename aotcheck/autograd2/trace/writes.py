@@ -307,13 +307,15 @@ def move(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         refuse(Event.STORAGE, f"{func} without strides of a tensor that does not lie in rows")
     sources = [_torch.storage_of(a) if isinstance(a, Tensor) else a for a in args[1:2]]
     sources = [(s, s.nbytes()) for s in sources if isinstance(s, torch.UntypedStorage)]
-    before_bytes, offset = _torch.storage_of(target).nbytes(), geometry_of(target).offset
+    before_bytes, lies, place = _torch.storage_of(target).nbytes(), geometry_of(target), place_of(target)
     state_of(target).need(bases=state_of(target).was_a_view)
-    state_of(target).born = state_of(target).born or place_of(target)
     tracer.run(func, args, kwargs)
+    if name != "set_" and geometry_of(target) == lies and _torch.storage_of(target).nbytes() == before_bytes:
+        return target
+    state_of(target).born = state_of(target).born or place
     if any(s.nbytes() != nbytes for s, nbytes in sources):
         refuse(Event.STORAGE, f"{func} to memory that the storage does not have")
-    if name != "set_" and geometry_of(target).offset != offset:
+    if name != "set_" and geometry_of(target).offset != lies.offset:
         refuse(Event.STORAGE, f"{func} of a view, to a size that is a symbol, forgets where it begins")
     if torch.are_deterministic_algorithms_enabled() and _torch.storage_of(target).nbytes() != before_bytes:
         refuse(Event.FILL, f"{func}")

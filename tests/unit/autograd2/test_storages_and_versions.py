@@ -1178,3 +1178,29 @@ def test_a_saved_leaf_whose_data_are_those_of_a_result_is_refused(dynamic: bool)
 
     with pytest.raises(UnsupportedError, match="saved memory with several version counters"):
         aot_function(function, dynamic=dynamic)(torch.ones(6, requires_grad=True))
+
+
+def test_a_resize_that_changes_nothing_is_no_change_that_views_count() -> None:
+    def function(x: Any, y: Any) -> Any:
+        with torch.no_grad():
+            y.resize_((0,))
+        return y + 1
+
+    for f in (function, aot_function(function)):
+        base = torch.ones(0, requires_grad=True)
+        with torch.no_grad():
+            view, alias = base.unsqueeze(0), base.detach()
+        f(view, alias)
+        assert view.is_leaf and alias._version == 0  # which autograd does not say of one whose base was changed
+
+
+def test_a_gradient_of_the_base_of_an_argument_is_refused() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x.double().backward(torch.ones(2, 2, dtype=torch.float64), retain_graph=True)
+        return y.detach()
+
+    base = torch.ones(3, 2, requires_grad=True)
+    with torch.no_grad():
+        hidden = base.view(6)
+    with pytest.raises(UnsupportedError, match="backward into the caller's graph"):
+        aot_function(function)(base[:2], hidden)
