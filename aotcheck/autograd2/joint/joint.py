@@ -200,10 +200,12 @@ def saved_late(traced: Traced, analysis: Analysis) -> tuple[SavedLate, ...]:
         view = table.flat(state) if w.flat else table.view_at(state, table.spelled(traced.inputs[w.input].geometry))
         found.append(SavedLate(_replaced(view), w.input, view.geometry.dtype if w.flat else None))
         _forget(state, view)
+        taken = {view}
         for k, i in enumerate(traced.inputs if w.flat else ()):
-            part = state.views.get(i.geometry)
-            if i.state is state and i.node is not None and k not in moved and part not in (None, view):
+            part = state.views.get(table.spelled(i.geometry))
+            if i.state is state and i.node is not None and k not in moved and part is not None and part not in taken:
                 found.append(SavedLate(_replaced(part), k))
+                taken.add(part)
     for state in table.states.values():
         root = state.roots[0] if state.lost is None and len(state.roots) == 1 else None
         if root is not None and root.version == state.version and root.value in results:
@@ -218,8 +220,8 @@ def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region],
     lies: dict[tuple[StorageState, Geometry], Tensor] = {}
     stand = set(traced.position)
     for i in traced.inputs:
-        there = lies.setdefault((i.state, i.geometry), i.real)
-        if there is not i.real and not i.state.version:
+        there = lies.setdefault((i.state, traced.tracer.table.spelled(i.geometry)), i.real)
+        if there is not i.real:
             i.state.own_counter |= any(_torch.shared_counters((there, i.real)).values())
             stand -= {i.replica}  # the graph takes the first
         state = at(i.replica)  # it may have moved to memory where another tensor lies

@@ -392,3 +392,38 @@ def test_the_first_hook_of_a_result(register: Callable[..., Any], roots: tuple[i
         return h * 2, h * 3
 
     _same(function, act)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("later", [lambda x, y: None, lambda x, y: x.data.mul_(2), lambda x, y: y.mul_(2)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x.pow(2), y.fill_(3))[0],
+        lambda x, y: (x.pow(2) * y.sin(), y.mul_(3))[0],
+        lambda x, y: (x * 2 * y, y.mul_(3))[0],
+    ],
+)
+def test_of_arguments_that_count_apart_on_one_memory_the_one_is_saved_that_eager_saves(
+    function: Any, later: Any, swapped: bool, dynamic: bool
+) -> None:
+    def given(a: Tensor, b: Tensor) -> Any:
+        return function(b, a) if swapped else function(a, b)
+
+    found = []
+    for f in (given, aot_function(given, dynamic=dynamic)):
+        x = torch.arange(1.0, 5.0, requires_grad=True)
+        y = x.data
+        try:
+            result = f(y, x) if swapped else f(x, y)
+        except UnsupportedError as error:
+            assert error.reason == "saved memory with several version counters"
+            return
+        with torch.no_grad():
+            later(x, y)
+        try:
+            found.append([result.tolist(), torch.autograd.grad(result.sum(), x)[0].tolist()])
+        except RuntimeError as error:
+            found.append([type(error).__name__])
+    assert found[0] == found[1]
