@@ -222,6 +222,8 @@ class StorageTable:
             return
         if state.lost is not None and not view.fits:
             refuse(Event.FREED)
+        if view.geometry.dtype is not torch.bool and any(r.geometry.dtype is torch.bool for r in state.roots):
+            refuse(Event.UNKNOWN_STORAGE, "memory of bools is written as another dtype")
         odd = is_odd(state.nbytes, view.geometry.dtype)
         if odd and state.roots[0].geometry.dtype != view.geometry.dtype:
             refuse(Event.ODD, str(view.geometry.dtype))

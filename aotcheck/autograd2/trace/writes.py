@@ -149,8 +149,8 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
     others = [x for a in lists for x, t in zip(a, targets, strict=True) if type(x) is Replica and x is not t]
     read = [x for x in dict.fromkeys(others) if _torch.address_of(x) in addresses]
     recorded = torch.is_grad_enabled() and any(_torch.requires_grad(t) for t in (*targets, *others))
-    if recorded and len({*targets}) < len(targets) and any(geometry_of(t).is_empty for t in targets):
-        refuse(Event.OVERLAP, f"a view without elements is in a list of {func} twice")
+    if recorded and len(addresses) < len(targets) and any(geometry_of(t).is_empty for t in targets):
+        refuse(Event.OVERLAP, f"a view without elements is in a list of {func} with others of its base")
     if not _lie_apart(targets) or not all(_lie_apart([*targets, x]) for x in read):
         if len(targets) < 2 or state_of(targets[0]).device.type != "cpu":
             refuse(Event.OVERLAP, f"tensors in the lists of {func} share memory")

@@ -1204,3 +1204,23 @@ def test_a_gradient_of_the_base_of_an_argument_is_refused() -> None:
         hidden = base.view(6)
     with pytest.raises(UnsupportedError, match="backward into the caller's graph"):
         aot_function(function)(base[:2], hidden)
+
+
+def test_a_write_of_another_dtype_to_memory_of_bools_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="memory of bools"):
+        aot_function(lambda x: x.view(torch.uint8).add_(1))(torch.tensor([True, False]))
+    agrees(lambda x: (x.view(torch.bool).logical_not_(), x + 1)[1], lambda: (torch.tensor([0, 1], dtype=torch.uint8),))
+
+
+@pytest.mark.parametrize("dynamic", [False, None, True])
+def test_an_empty_part_of_what_moves_begins_where_it_does_in_eager(dynamic: bool | None) -> None:
+    def function(x: Any) -> Any:
+        alias = x.detach()
+        part = alias[1:]
+        alias.set_(x.detach())
+        return part
+
+    compiled = aot_function(function, dynamic=dynamic)
+    for columns, stride in [(3, 0), (3, 3), (4, 4), (5, 0), (5, 9)]:
+        x = torch.ones(20).as_strided((1, columns), (stride, 1))
+        assert compiled(x).storage_offset() == function(x).storage_offset()
