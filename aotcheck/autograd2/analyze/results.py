@@ -223,7 +223,9 @@ class Results:
             return Alias(Given(given), _steps(chain), early=early)
         if state.source is None:
             return self._of_own_storage(t, needs, chain, place)
-        if self.traced.tracer.symbols and g.is_empty and same(g.offset, 0):  # it may begin elsewhere in another call
+        if (
+            self.traced.tracer.symbols and g.is_empty and type(g.offset) is int
+        ):  # it may begin elsewhere in another call
             refuse(Event.BASE, "a part without elements of what moves")
         if needs or (beyond and not state.resized) or (given is not None and _torch.base_of(t) is not None):
             refuse(Event.HISTORY, "a tensor on the storage of an argument, or a view beyond its end")
