@@ -208,6 +208,9 @@ class Results:
         """How a tensor is made that is no leaf of the function's own, where it lies or lay before it moved."""
         state, g, root = self.traced.tracer.table.states[place[0]], place[1], chain[0].source if chain else t
         given = self.traced.input_of(root)
+        baked = self.traced.tracer.symbols and g.is_empty and type(g.offset) is int
+        if baked and given is None and (g.offset or state.source is not None):
+            refuse(Event.BASE, "a part without elements, which may begin elsewhere in another call")
         if given is not None and not is_lost(t) and _requires_after(root, chain) != needs:
             refuse(Event.HISTORY, "a view of an argument that was detached or written since")
         ends = [(s.place if s.how.index is None else s.source_place)[1] for s in chain if state.resized]
@@ -223,10 +226,6 @@ class Results:
             return Alias(Given(given), _steps(chain), early=early)
         if state.source is None:
             return self._of_own_storage(t, needs, chain, place)
-        if (
-            self.traced.tracer.symbols and g.is_empty and type(g.offset) is int
-        ):  # it may begin elsewhere in another call
-            refuse(Event.BASE, "a part without elements of what moves")
         if needs or (beyond and not state.resized) or (given is not None and _torch.base_of(t) is not None):
             refuse(Event.HISTORY, "a tensor on the storage of an argument, or a view beyond its end")
         return Alias(Given(state.source), geometry=g, inference=t.is_inference())

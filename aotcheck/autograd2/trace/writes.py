@@ -160,8 +160,8 @@ def _foreach(tracer: Recorder, func: Any, info: OpInfo, args: tuple[Any, ...], k
         return None
     values, named = tracer.values(args), tracer.value_of(dict(kwargs))
     out = tracer.run(info.functional, args, kwargs)
-    if any(t.is_complex() and o.is_floating_point() for t, o in zip(targets, out, strict=True)):
-        raise RuntimeError("In-place abs is not supported for complex tensors.")
+    if any(t.shape != o.shape or (t.is_complex() and o.is_floating_point()) for t, o in zip(targets, out, strict=True)):
+        raise RuntimeError("in-place abs of complex tensors, or a result of another shape than what is written")
     node = tracer.call(info.functional, values, named)
     for k, (t, o) in enumerate(zip(targets, out, strict=True)):
         _write(tracer, t, _item(tracer, node, k, t), geometry_of(o))

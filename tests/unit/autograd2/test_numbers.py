@@ -435,3 +435,18 @@ def test_equal_sizes_of_pointwise_operands_are_guarded():
         grads = [torch.autograd.grad(r.sum(), given[0])[0] for r in (e, f)]
         torch.testing.assert_close(*grads, rtol=0, atol=0)
         assert counters().compiled - before == compilations, (n, m)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.to(torch.bool)[0, 1:],
+        lambda x: x.to(torch.bool)[0, 1:, 1:, 1:],
+        lambda x: x.to(torch.bool)[0, 1:].fill_(True),
+    ],
+)
+def test_an_empty_part_begins_where_strides_of_dimensions_of_one_element_say(fn):
+    compiled = aot_function(fn, dynamic=True)
+    for n in (3, 4, 5):
+        x = torch.zeros(1, 1, 0, n)
+        assert compiled(x).storage_offset() == fn(x).storage_offset()

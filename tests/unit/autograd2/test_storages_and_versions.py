@@ -1224,3 +1224,23 @@ def test_an_empty_part_of_what_moves_begins_where_it_does_in_eager(dynamic: bool
     for columns, stride in [(3, 0), (3, 3), (3, 7), (4, 4), (5, 0), (5, 9)]:
         x = torch.ones(20).as_strided((1, columns), (stride, 1))
         assert compiled(x).storage_offset() == function(x).storage_offset()
+
+
+def test_a_foreach_write_of_what_has_another_shape_raises_as_eager_does() -> None:
+    def function(x: Any, y: Any) -> Any:
+        torch._foreach_addcmul_([x], [x], [y], 1)
+        return x
+
+    agrees(function, lambda: (torch.zeros(0, 1, 1), torch.zeros(3, 0)))
+
+
+def test_an_argument_that_is_written_reshaped_and_told_to_require_grad_is_refused() -> None:
+    def function(view: Any, alias: Any) -> Any:
+        alias.swapaxes_(0, 2)
+        alias.requires_grad_()
+        view.pow_(2)
+        return alias * 3
+
+    base = torch.ones(3, 1, 4, requires_grad=True) * 2
+    with pytest.raises(UnsupportedError, match="requires_grad changed inside"):
+        aot_function(function)(base.unsqueeze(0), base.detach())
