@@ -68,7 +68,7 @@ class Compiled:
                     return result
             return self._call(args, kwargs)
         except UserError as error:
-            of_views = str(error.__cause__).startswith("A view was created in")
+            of_views = any(x in str(error.__cause__) for x in ("A view was created in", "is a view and its base"))
             raised, event = "", Event.NO_GRAD_VIEW if of_views else Event.KERNEL
         except GraphFailedError as error:
             if isinstance(error.__cause__, SchemaError):
