@@ -167,7 +167,8 @@ def metadata_mutations(traced: Traced, results: Results) -> tuple[sig.MetadataMu
         if regrown and (other_storage or (beyond and geometry.is_beyond(_torch.storage_of(i.real).nbytes()))):
             refuse(Event.STORAGE, f"{i.input.descriptor} moves to memory of another size than it has in the end")
         if moves:
-            if written and needs and not meta.requires_grad:
+            beside = [j for j in traced.inputs if j.state is i.state and has_new_history(j)]
+            if beside and needs and not meta.requires_grad:
                 refuse(Event.LEAF, f"{i.input.descriptor} is written, moves and is to require grad")
             if other_storage and now.version and now.source is None:
                 traced.tracer.table.flat(now)

@@ -1244,3 +1244,27 @@ def test_an_argument_that_is_written_reshaped_and_told_to_require_grad_is_refuse
     base = torch.ones(3, 1, 4, requires_grad=True) * 2
     with pytest.raises(UnsupportedError, match="requires_grad changed inside"):
         aot_function(function)(base.unsqueeze(0), base.detach())
+
+
+def test_data_of_another_dtype_for_what_requires_grad_are_refused() -> None:
+    def function(x: Any) -> Any:
+        before, y = x.detach(), x[1:]
+        x.data = x.detach().bfloat16()  # from then on gradients of y arrive by a node that x knows no more
+        x.data = before
+        return y * 2
+
+    with pytest.raises(UnsupportedError, match="another dtype"):
+        aot_function(function)(torch.ones(3, requires_grad=True))
+
+
+def test_data_of_a_detached_alias_that_lie_where_they_did_are_refused() -> None:
+    def function(x: Any, view: Any) -> Any:
+        alias = view.detach()
+        alias.data = alias  # it counts versions with the view, still
+        return alias
+
+    base = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        view = base[:2]
+    with pytest.raises(UnsupportedError, match="detached alias"):
+        aot_function(function)(base, view)
