@@ -193,8 +193,9 @@ class _Graph:
             told = not (isinstance(end, Given) and self.traced.inputs[end.input].input.meta.requires_grad)
             if (told and state_of(leaf).set is False) or (leaf.requires_grad and not is_leaf(leaf)):
                 refuse(Event.LEAF, "a result needs a leaf made inside that stops to require grad, or gets a history")
-            if state_of(leaf).is_reset and _torch.accumulator_of(leaf) is not e[0]:
-                refuse(Event.HISTORY, "a leaf is used, and moved by set_ then")
+            moved = state_of(leaf).is_reset or state_of(leaf).data_assigned
+            if moved and _torch.accumulator_of(leaf) is not e[0]:
+                refuse(Event.HISTORY, "a leaf is used, and moved by set_ then, or given data of another dtype")
             return (end if leaf.requires_grad else None), leaf
         return None, None
 

@@ -233,8 +233,6 @@ class Replica(Tensor):
         counts = self.is_inference() and not (self.aot.is_input or torch.is_inference_mode_enabled())
         if value.is_inference() is not self.is_inference() or counts:
             refuse(Event.INFERENCE, "data that is an inference tensor is given to one that is not, or counts versions")
-        if _torch.requires_grad(self) and value.dtype != self.dtype:  # it forgets its accumulator
-            refuse(Event.STORAGE, "data of another dtype are assigned to what requires grad")
         detached = self.aot.step is not None and self.aot.step.op is torch.ops.aten.detach.default
         if detached and place_of(value) == place_of(self):
             refuse(Event.STORAGE, "data are assigned that lie where those of a detached alias do")
