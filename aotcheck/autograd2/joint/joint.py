@@ -231,9 +231,9 @@ def check_counters(traced: Traced, analysis: Analysis, groups: Sequence[Region],
     for t in analysis.tensors:  # by which the caller writes what a written argument was
         state = at(t)
         state.own_counter |= state_of(t).own_counter and any(traced.inputs[w.input].state is state for w in recorded)
+    made = {at(t) for t in analysis.tensors}
     for state in traced.tracer.table.states.values():
-        seen = state.is_input or any(at(t) is state for t in analysis.tensors)
-        if state.needed and state.own_counter and seen:
+        if state.needed and state.own_counter and (state.is_input or state in made):
             held = [h.saved for region in groups for h in region.held()]
             saved = [t for t in itertools.chain(*held) if type(t) is Replica and at(t) is state]
             known = [t for t in (*stand, *analysis.tensors) if type(t) is Replica and at(t) is state]
