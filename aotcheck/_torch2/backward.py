@@ -69,9 +69,10 @@ def takes(node: Any) -> int:
 
 
 def bound_apply(function: Any, hooks: Callable[[Any, int], Any]) -> Any:
-    """``apply`` of a custom Function, which torch's layers of Python for other kinds are left out of, as of backwards.
+    """``apply`` of a custom Function, without the checks in Python that torch makes before it and before backwards.
 
-    ``hooks`` gives what the hooks of a result of a node, by its number, are kept in, or None: asked at the first hook.
+    When the first hook of a result is added, ``hooks`` is asked for what to keep its hooks in, given the node and the
+    number of the result among the node's; None if torch shall keep them.
     """
     kind = function._backward_cls
     register = kind._register_hook_dict

@@ -105,7 +105,7 @@ class _Code:
         return self.terms[a]
 
     def given(self, node: ir.Node) -> tuple[Any, ...]:
-        """The arguments; a number is given as the tensor that the op would make of it, and cast, in each call."""
+        """The node's arguments. A number that the op would make a tensor of in each call is that tensor already."""
         if node.op in _WITH_NUMBERS and type(number := node.args[-1]) in (int, float) and str(node.device) == "cpu":
             dtypes = {n.geometry and n.geometry.dtype for n in (node, node.args[0])}
             if dtypes in ({torch.float32}, {torch.float64}) and abs(number) < 2**53:

@@ -29,6 +29,7 @@ _PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.layout,
 _AS_STRIDED, _DETACH, _VIEW_DTYPE = aten.as_strided.default, aten.detach.default, aten.view.dtype
 _SCATTERS = {aten.select_scatter.default: aten.select.int, aten.diagonal_scatter.default: aten.diagonal.default}
 _OF_STORAGES = {*_SCATTERS, aten.slice_scatter.default, aten.as_strided_scatter.default}  # copies of all of a storage
+_FEW = 1 << 20  # elements of operands that are made for real, where a meta kernel refuses them
 _ANY_BOUNDS = frozenset({"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "detach", "lift", "view"})
 """Views whose kernels do not look whether the storage has the memory; those of all others do."""
 
@@ -178,7 +179,10 @@ class Recorder:
         return kind(made) if kind else made[0]
 
     def _in_rows(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
-        """What a pointwise op gives of tensors of one shape in rows: as of numbers, with a guard; None of others."""
+        """What a pointwise op gives of contiguous tensors of one shape, which is guarded: measured by this call's sizes.
+
+        None where the operands are others.
+        """
         given = replicas_in(args)
         lies, shapes = [geometry_of(t) for t in given], {tuple(map(_torch.hint_of, t.shape)) for t in given}
         shape = shapes.pop() if shapes else ()
@@ -282,15 +286,15 @@ class Recorder:
                 checked = info.may_alias and not info.written and func.namespace == "aten" and func is not _AS_STRIDED
                 return view_as_eager(func, args, kwargs, out) if checked else out
         except RuntimeError as error:
+            # Torch says in words alone that an op of a user has no fake kernel; what others refuse, eager may take.
             lacks = isinstance(error, NotImplementedError) or "There was no fake impl" in str(error)
-            told = type(error) is RuntimeError and not (info_of(func).may_alias or info_of(func).random)
-            if not lacks and (not told or self._with_symbols(args, kwargs)):
-                raise
+            asks = type(error) is RuntimeError and not (info_of(func).may_alias or info_of(func).random)
+            asks = asks and not self._with_symbols(args, kwargs) and all(t.numel() < _FEW for t in replicas_in(args))
             self.inside = False
-            if (made := without_meta_kernel(func, args, kwargs)) is not None:
+            if (lacks or asks) and (made := without_meta_kernel(func, args, kwargs)) is not None:
                 return made
             if not lacks:
-                raise  # the op refuses its operands; of the others, torch's or a user's op has no fake kernel
+                raise  # the op refuses its operands
             refuse(Event.NO_FAKE, f"{func}: {error}")
         finally:
             self.inside = False

@@ -327,7 +327,8 @@ def test_a_gradient_inside_to_what_the_function_made_of_related_arguments() -> N
 
 
 @pytest.mark.skipif(
-    torch.__version__ < "2.12", reason="saved tensors are asked for as a whole, so all must be as they were"
+    torch.__version__ < "2.12",
+    reason="before, a custom Function gives what it saved all at once: such a backward raises (docs/decisions.md)",
 )
 @pytest.mark.parametrize("of", [torch.softmax, torch.cumsum])
 def test_a_result_whose_backward_needs_itself_beside_one_whose_operand_was_written(of: Callable[..., Any]) -> None:
@@ -418,7 +419,7 @@ def test_of_arguments_that_count_apart_on_one_memory_the_one_is_saved_that_eager
         try:
             result = f(y, x) if swapped else f(x, y)
         except UnsupportedError as error:
-            assert error.reason == "saved memory with several version counters"
+            assert swapped and error.reason == "saved memory with several version counters"  # the graph takes the other
             return
         with torch.no_grad():
             later(x, y)

@@ -327,7 +327,9 @@ ATTENTION = torch.nn.MultiheadAttention(8, 2, batch_first=True)
 LAYER = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
 
 
-@pytest.mark.skipif(torch.__version__ < "2.13", reason="the fast ops know no symbols, so the way of training is taken")
+@pytest.mark.skipif(
+    torch.__version__ < "2.13", reason="before, the fast way of encoder layers takes no symbols; traced is the other"
+)
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     "fn", [lambda x: ATTENTION.eval()(x, x, x), LAYER, torch.nn.TransformerEncoder(LAYER, 2).eval()]
@@ -391,7 +393,9 @@ def test_a_users_kernel_does_not_run_to_see_whether_a_call_fits():
     assert not ran
 
 
-@pytest.mark.skipif(torch.__version__ < "2.13", reason="the fast ops know no symbols, so the way of training is taken")
+@pytest.mark.skipif(
+    torch.__version__ < "2.13", reason="before, the fast way of encoder layers takes no symbols; traced is the other"
+)
 def test_the_fast_op_of_encoder_layers_casts_inside_of_its_kernel():
     compiled = aot_function(LAYER)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), pytest.raises(UnsupportedError, match="autocast"):
