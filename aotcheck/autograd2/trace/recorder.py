@@ -179,7 +179,7 @@ class Recorder:
         return kind(made) if kind else made[0]
 
     def _in_rows(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
-        """What a pointwise op gives of contiguous tensors of one shape, which is guarded: measured by this call's sizes.
+        """What a pointwise op gives of contiguous tensors of one shape, which is guarded; measured by the sizes here.
 
         None where the operands are others.
         """
